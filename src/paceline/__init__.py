@@ -1,0 +1,1 @@
+"""Paceline: exact speculative decoding."""

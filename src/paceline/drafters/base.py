@@ -1,0 +1,85 @@
+"""The whole interface of a drafter.
+
+A :class:`Drafter` is built once per engine and opens one :class:`DraftSession` per request. A session that
+raises ends drafting for its request, never the request. Drafters never see the engine.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from paceline.records import Draft, FloatArray, StepObservation, TokenLaw
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterCapabilities:
+    """What a drafter can do and needs, as data.
+
+    ``can_branch``: drafts may be trees. ``gives_probabilities``: drafts are sampled and carry laws.
+    ``num_top_tokens``: how many of the target's best successors per verified row it wants to observe.
+    """
+
+    can_branch: bool = False
+    gives_probabilities: bool = False
+    num_top_tokens: int = 0
+
+
+class TokenSampler(Protocol):
+    """The request's own sampling, lent to drafters that draw tokens, so that p and q see the same filters."""
+
+    def draw(self, logits: FloatArray, path: tuple[int, ...]) -> tuple[int, TokenLaw | None]:
+        """Draw the token that follows the committed tokens plus ``path`` (already drafted tokens).
+
+        ``logits`` float32 [V] are the drafter's. Returns the token and the law it was drawn from; the law is
+        ``None`` for greedy and coupled requests, whose drafts are verified by comparing tokens.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DraftContext:
+    """What a drafter may know of a request when it starts.
+
+    ``prompt_token_ids``: the prompt. ``sampler``: see :class:`TokenSampler`. ``prediction``: token ids the
+    caller expects in the reply, if any (OpenAI predicted outputs).
+    """
+
+    request_id: str
+    prompt_token_ids: tuple[int, ...]
+    sampler: TokenSampler
+    prediction: tuple[int, ...] = ()
+
+
+class DraftSession(Protocol):
+    """Drafting for one request."""
+
+    def propose(self, budget: int) -> Draft:
+        """Return a draft of at most ``budget`` nodes that continues all committed tokens; it may be empty."""
+        ...
+
+    def observe(self, step: StepObservation) -> None:
+        """Learn what one step committed. Called once per step, also when nothing was drafted.
+
+        The first call carries the first generated token (the prompt itself came with ``start``).
+        """
+        ...
+
+    def stop(self) -> None:
+        """Release everything held for the request. Called exactly once, on cancellation too."""
+        ...
+
+
+@runtime_checkable
+class Drafter(Protocol):
+    """A source of draft sessions."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def capabilities(self) -> DrafterCapabilities: ...
+
+    def start(self, context: DraftContext) -> DraftSession:
+        """Open a session for one request."""
+        ...

@@ -1,0 +1,76 @@
+"""The executor protocol: one ragged forward pass over any mix of prompt chunks and drafts.
+
+A sequence (one request's tokens) stores keys and values in *logical slots* 0, 1, 2, … that its block table
+maps to physical blocks of ``block_size`` slots. The slot of a committed token equals its position; drafted
+nodes take the slots behind the committed ones, in draft order.
+
+Row ``t`` attends to logical slots ``0 … prefix_lengths[t] - 1`` of its sequence and then to its *tail*: the
+slots of its ancestors in the draft and its own slot, in position order. A row of a prompt chunk or a chain has
+an empty tail and ``prefix_lengths[t] = position + 1``. Hence position = prefix length + tail length - 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from paceline.records import FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardBatch:
+    """One forward pass. All arrays are C-contiguous int32.
+
+    ``tokens`` [T]; ``sequences`` [T]: index of each row's block table; ``slots`` [T]: logical slot its key and
+    value are written to; ``prefix_lengths`` [T]; ``tail_offsets`` [T + 1] into ``tails`` (logical slots);
+    ``block_offsets`` [S + 1] into ``blocks`` (physical block ids, one run per sequence); ``logit_rows`` [R]:
+    rows whose logits are wanted. Rows of one sequence stand in an order in which ancestors come first.
+    """
+
+    tokens: IntArray
+    sequences: IntArray
+    slots: IntArray
+    prefix_lengths: IntArray
+    tail_offsets: IntArray
+    tails: IntArray
+    block_offsets: IntArray
+    blocks: IntArray
+    logit_rows: IntArray
+
+
+class Executor(Protocol):
+    """Runs a target or a draft model and owns the memory of its KV cache (not its bookkeeping)."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def max_context(self) -> int:
+        """Longest sequence the model was made for, in tokens."""
+        ...
+
+    @property
+    def block_size(self) -> int:
+        """Slots per KV block."""
+        ...
+
+    @property
+    def num_blocks(self) -> int:
+        """Physical KV blocks that exist."""
+        ...
+
+    def forward(self, batch: ForwardBatch) -> FloatArray:
+        """Store the keys and values of all rows; return logits float32 [R, V] for ``logit_rows``.
+
+        The array may be reused by the next call: copy what must outlive it. The logits of a row depend on
+        its tokens and the weights only, bit for bit (design.md, law 7).
+        """
+        ...
+
+    def move_slots(self, source: IntArray, destination: IntArray) -> None:
+        """Copy keys and values between physical slots (block * block_size + offset), in order. int32 [N]."""
+        ...
+
+    def first_layers(self, num_layers: int, num_blocks: int) -> Executor:
+        """Return an executor that shares these weights but runs only the first layers, with its own cache."""
+        ...
