@@ -26,7 +26,7 @@ class PeerSettings:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """One greedy reply: its token ids (the end token left out) and wall seconds from the prompt to the end."""
+    """One greedy reply: its token ids (end token left out) and wall seconds, prompt included."""
 
     token_ids: tuple[int, ...]
     seconds: float
@@ -40,7 +40,7 @@ class Peer(Protocol):
         ...
 
     def forward(self, num_rows: int, depth: int, repeats: int) -> list[float]:
-        """Return the seconds of ``repeats`` forwards of ``num_rows`` consecutive tokens behind ``depth`` others.
+        """Return the seconds of ``repeats`` forwards of ``num_rows`` tokens in a row behind ``depth`` others.
 
         Logits of every row are computed and reachable from Python. Raises ``PeerUnavailableError`` when the
         engine has no such entry point.
@@ -48,7 +48,7 @@ class Peer(Protocol):
         ...
 
     def prompt(self, num_tokens: int, repeats: int) -> list[float]:
-        """Return the seconds of processing a prompt of ``num_tokens`` from empty, logits of its last token."""
+        """Return the seconds of ``num_tokens`` of prompt from an empty cache, logits of the last."""
         ...
 
     def generate(self, prompt: Sequence[int], max_tokens: int, eos: Sequence[int]) -> Generation:
