@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from peering.protocol import Generation, PeerSettings, PeerUnavailableError, spread_tokens
 
 PROMPT_BATCH = 512
+LOOKUP_TOKENS = 4
 
 
 class LlamaCppPeer:
@@ -25,6 +26,9 @@ class LlamaCppPeer:
         except ImportError as error:
             raise PeerUnavailableError(f"llama-cpp-python is not installed ({error})") from error
         self._c: Any = llama_cpp
+        self._settings = settings
+        self._depth = -1  # how many of the spread tokens the cache holds; -1: something else
+        self._lookup: Any = None
         self._version = llama_cpp.__version__
         self._quiet = llama_cpp.llama_log_callback(lambda _level, _text, _data: None)
         llama_cpp.llama_log_set(self._quiet, ctypes.c_void_p(0))
@@ -82,6 +86,7 @@ class LlamaCppPeer:
     def _feed(self, tokens: Sequence[int]) -> float:
         """Process ``tokens`` from an empty cache in batches; return the seconds inside llama.cpp."""
         self._clear()
+        self._depth = -1
         seconds = 0.0
         for start in range(0, len(tokens), PROMPT_BATCH):
             self._fill(tokens[start : start + PROMPT_BATCH], start, all_logits=False)
@@ -91,7 +96,9 @@ class LlamaCppPeer:
     def forward(self, num_rows: int, depth: int, repeats: int) -> list[float]:
         """See :class:`peering.protocol.Peer`."""
         tokens = spread_tokens(depth + num_rows, self._vocab_size)
-        self._feed(tokens[:depth])
+        if self._depth != depth:
+            self._feed(tokens[:depth])
+            self._depth = depth
         seconds = []
         for _ in range(repeats):
             self._clear(keep=depth)
@@ -105,18 +112,41 @@ class LlamaCppPeer:
         tokens = spread_tokens(num_tokens, self._vocab_size)
         return [self._feed(tokens) for _ in range(repeats)]
 
-    def generate(self, prompt: Sequence[int], max_tokens: int, eos: Sequence[int]) -> Generation:
-        """See :class:`peering.protocol.Peer`."""
-        stops = frozenset(eos)
-        reply: list[int] = []
+    def generate(
+        self, prompt: Sequence[int], max_tokens: int, eos: Sequence[int], speculate: bool = False
+    ) -> Generation:
+        """See :class:`peering.protocol.Peer`; speculation is the Python package's prompt lookup."""
         begin = time.perf_counter()
-        self._feed(prompt)
-        while len(reply) < max_tokens:
-            token = int(self._c.llama_sampler_sample(self._sampler, self._context, -1))
-            if token in stops:
+        tokens = self._looked_up(prompt) if speculate else self._plain(prompt, max_tokens)
+        reply: list[int] = []
+        for token in tokens:
+            if token in eos:
                 break
             reply.append(token)
-            if len(reply) < max_tokens:
-                self._fill([token], len(prompt) + len(reply) - 1, all_logits=True)
-                self._decode()
+            if len(reply) == max_tokens:
+                break
         return Generation(tuple(reply), time.perf_counter() - begin)
+
+    def _plain(self, prompt: Sequence[int], max_tokens: int) -> Iterator[int]:
+        self._feed(prompt)
+        for position in range(len(prompt), len(prompt) + max_tokens):
+            token = int(self._c.llama_sampler_sample(self._sampler, self._context, -1))
+            yield token  # the caller stops here when it has enough
+            self._fill([token], position, all_logits=True)
+            self._decode()
+
+    def _looked_up(self, prompt: Sequence[int]) -> Iterator[int]:
+        if self._lookup is None:
+            from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+
+            self._lookup = self._c.Llama(
+                self._settings.model,
+                n_ctx=self._settings.context,
+                n_batch=PROMPT_BATCH,
+                n_threads=self._settings.threads,
+                n_threads_batch=self._settings.threads,
+                draft_model=LlamaPromptLookupDecoding(num_pred_tokens=LOOKUP_TOKENS),
+                verbose=False,
+            )
+        self._lookup.reset()  # or the package finds the last run's prompt in its cache
+        yield from self._lookup.generate(list(prompt), top_k=1, temp=0.0)

@@ -51,8 +51,14 @@ class Peer(Protocol):
         """Return the seconds of ``num_tokens`` of prompt from an empty cache, logits of the last."""
         ...
 
-    def generate(self, prompt: Sequence[int], max_tokens: int, eos: Sequence[int]) -> Generation:
-        """Continue ``prompt`` greedily until a token of ``eos`` or ``max_tokens``."""
+    def generate(
+        self, prompt: Sequence[int], max_tokens: int, eos: Sequence[int], speculate: bool = False
+    ) -> Generation:
+        """Continue ``prompt`` greedily until a token of ``eos`` or ``max_tokens``.
+
+        ``speculate`` turns on the engine's own speculation that needs no second model (prompt lookup; in
+        Paceline the drafter ``auto``).
+        """
         ...
 
 
