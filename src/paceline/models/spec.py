@@ -82,8 +82,8 @@ class TensorSource(Protocol):
     """The tensors of a model, under their GGUF names, read in pieces so that loading stays small.
 
     Names: ``token_embd.weight``, ``output_norm.weight``, ``output.weight`` (absent when tied), and per layer
-    ``blk.N.`` + ``attn_norm ffn_norm attn_q attn_k attn_v attn_output ffn_gate ffn_up ffn_down`` (``.weight``),
-    ``attn_q.bias attn_k.bias attn_v.bias``, ``attn_q_norm.weight attn_k_norm.weight``,
+    ``blk.N.`` + ``attn_norm ffn_norm attn_q attn_k attn_v attn_output ffn_gate ffn_up ffn_down`` (each with
+    ``.weight``), ``attn_q.bias attn_k.bias attn_v.bias``, ``attn_q_norm.weight attn_k_norm.weight``,
     ``post_attention_norm.weight post_ffw_norm.weight``. Fused tensors (Phi-3) are presented already split.
     """
 

@@ -1,0 +1,40 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+# Libraries read this once, when they are first imported: tests share few cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+
+def _real_model(file_name: str, catalog_name: str) -> Path:
+    """Return a catalog model from ``PACELINE_TEST_MODELS`` (a folder) or from the cache; skip without it."""
+    folder = os.environ.get("PACELINE_TEST_MODELS")
+    if folder is None:
+        from paceline.models.catalog import cached_path
+
+        path = cached_path(catalog_name)
+        if path is None:
+            pytest.skip(f"{catalog_name} is not in the cache: run `paceline pull {catalog_name}`")
+        return path
+    path = Path(folder) / file_name
+    if not path.is_file():
+        pytest.skip(f"{path} does not exist (PACELINE_TEST_MODELS={folder})")
+    return path
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """SmolLM2-135M-Instruct in Q4_1."""
+    return _real_model("SmolLM2-135M-Instruct.Q4_1.gguf", "smollm2-135m")
+
+
+@pytest.fixture(scope="session")
+def gemma3_path() -> Path:
+    """Gemma 3 270M (base) in Q4_K_M."""
+    return _real_model("gemma-3-270m.Q4_K_M.gguf", "gemma3-270m")
