@@ -1,0 +1,244 @@
+"""The suffix drafter: what usually follows these tokens, here and in earlier replies.
+
+It keeps one counting suffix tree over the request's own tokens (the caller's prediction included) and one,
+shared, over past replies; takes the
+place of the longest run of last tokens that occurred before; and grows a draft tree from there, likeliest
+path first. The idea of frequency-scored suffix trees for drafting is that of SuffixDecoding (Oliaro et al.
+2024, arXiv 2411.04975); counts become probabilities by the escape estimate of PPM (method C, Moffat 1990):
+a child seen c times of n, with d different children, has probability c / (n + d·e(L)), where e(L), the escape
+weight after a match of L tokens, was measured on replies of SmolLM2-135M (benchmarks/replay_drafters.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from paceline.drafters.base import DraftContext, DrafterCapabilities
+from paceline.drafters.options import require_float, require_int
+from paceline.drafters.scored_tree import ConfidenceTable, ScoredTree
+from paceline.drafters.suffix_index import NOWHERE, SuffixIndex
+from paceline.errors import ConfigError
+from paceline.records import Draft, StepObservation
+from paceline.tree import ROOT
+
+# e(L) for a match of L = 0, 1, 2 … tokens; the last value holds for all longer matches.
+_ESCAPE = (9.0, 2.7, 0.85, 0.5, 0.45, 0.37, 0.28, 0.28, 0.2, 0.2, 0.16, 0.16, 0.05)
+_LONGEST = len(_ESCAPE) - 1
+_NEGLIGIBLE = 0.02  # paths less likely than this are not worth a candidate
+
+# A candidate on the heap: (-path probability, order of arrival, raw, token, parent node, place, match length)
+_Candidate = tuple[float, int, float, int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SuffixOptions:
+    """Options of the suffix drafter.
+
+    ``min_match``: shortest run of last tokens that may be looked up (1–12). ``max_match``: longest one
+    (min_match–12). ``min_probability``: a node is drafted only while its whole path is at least this likely,
+    so drafts grow and shrink with confidence. ``shared_nodes``: bound on the tree nodes (about 300 bytes
+    each) that hold past replies of all requests; 0 shares nothing. ``max_depth``: longest run counted.
+    """
+
+    min_match: int = 2
+    max_match: int = 12
+    min_probability: float = 0.2
+    shared_nodes: int = 100_000
+    max_depth: int = 24
+
+    def __post_init__(self) -> None:
+        require_int("suffix", "min_match", self.min_match, 1, _LONGEST)
+        require_int("suffix", "max_match", self.max_match, self.min_match, _LONGEST)
+        require_int("suffix", "max_depth", self.max_depth, 2, 64)
+        require_int("suffix", "shared_nodes", self.shared_nodes, 0)
+        require_float("suffix", "min_probability", self.min_probability, 0.0, 1.0)
+        if self.max_depth <= self.max_match:
+            raise ConfigError(
+                f"suffix: max_depth={self.max_depth} leaves nothing to draft behind a match of "
+                f"max_match={self.max_match} tokens; raise max_depth or lower max_match"
+            )
+
+
+class PastReplies:
+    """Replies of finished requests in two generations of at most ``max_nodes / 2`` nodes and one reply each.
+
+    When the younger is full it becomes the older and the older is dropped, so memory is bounded and what was
+    said lately stays known.
+    """
+
+    def __init__(self, max_nodes: int, max_depth: int) -> None:
+        self._max_nodes = max_nodes
+        self._max_depth = max_depth
+        self.generations: tuple[SuffixIndex, ...] = ()
+
+    def add(self, reply: Sequence[int]) -> None:
+        """Store one reply, the last tokens of its prompt included."""
+        if self._max_nodes == 0 or not reply:
+            return
+        if not self.generations or 2 * self.generations[0].num_nodes >= self._max_nodes:
+            self.generations = (SuffixIndex(self._max_depth), *self.generations[:1])
+        self.generations[0].extend(reply)
+        self.generations[0].end_sequence()
+
+
+class SuffixSession:
+    """Suffix drafting for one request."""
+
+    __slots__ = (
+        "_grown",
+        "_index",
+        "_options",
+        "_past",
+        "_prompt_end",
+        "_prompt_start",
+        "_shared_match",
+        "_tables",
+        "_used",
+    )
+
+    def __init__(self, options: SuffixOptions, past: PastReplies, context: DraftContext) -> None:
+        self._options = options
+        self._past = past
+        self._index = SuffixIndex(options.max_depth)
+        if context.prediction:
+            self._index.extend(context.prediction)
+            self._index.end_sequence()
+        self._prompt_start = len(self._index.text)
+        self._index.extend(context.prompt_token_ids)
+        self._prompt_end = len(self._index.text)
+        self._shared_match = options.max_match
+        self._tables = (ConfidenceTable(), ConfidenceTable())
+        self._used = self._tables[0]
+        self._grown = ScoredTree()
+
+    def propose(self, budget: int) -> Draft:
+        """Return the likeliest nodes whose path probability is at least ``min_probability``."""
+        grown = self.grow(budget)
+        return grown.draft(grown.count_above(self._options.min_probability, budget))
+
+    def observe(self, step: StepObservation) -> None:
+        """Learn how the last candidates fared and add the committed tokens."""
+        self._grown.learn(self._used, step.committed)
+        self._grown = ScoredTree()
+        self._index.extend(step.committed)
+        self._shared_match += len(step.committed)
+
+    def stop(self) -> None:
+        """Hand the reply, with the prompt tokens just before it, to the shared replies."""
+        if len(self._index.text) > self._prompt_end:
+            start = max(self._prompt_start, self._prompt_end - self._options.max_match)
+            self._past.add(self._index.text[start:])
+
+    def grow(self, limit: int) -> ScoredTree:
+        """Return up to ``limit`` candidates, likeliest path first."""
+        tree = ScoredTree()
+        self._grown = tree
+        index, place, length = self._longest_place()
+        if length < self._options.min_match or limit <= 0:
+            return tree
+        heap: list[_Candidate] = []
+        order = self._expand(heap, 0, index, tree, ROOT, place, length)
+        while heap and len(tree) < limit:
+            path, _, raw, token, parent, below, matched = heappop(heap)
+            node = tree.add(token, parent, raw, -path)
+            order = self._expand(heap, order, index, tree, node, below, matched)
+        return tree
+
+    def _longest_place(self) -> tuple[SuffixIndex, int, int]:
+        """Return the index, place and length of the longest match; the request's own tokens win a tie."""
+        own = self._index
+        length = min(own.match_length, self._options.max_match)
+        index, place = own, own.active[length]
+        self._used = self._tables[0]
+        longest_shared = 0
+        for past in self._past.generations:
+            tried = min(self._shared_match, self._options.max_match, len(own.text))
+            found = NOWHERE
+            while tried > max(length, 1):
+                found = past.find(own.text[-tried:])
+                if found != NOWHERE:
+                    break
+                tried -= 1
+            longest_shared = max(longest_shared, tried)
+            if found != NOWHERE:
+                index, place, length = past, found, tried
+                self._used = self._tables[1]
+        # The next match is at most the tokens to come longer than this one.
+        self._shared_match = longest_shared
+        return index, place, length
+
+    def _expand(
+        self,
+        heap: list[_Candidate],
+        order: int,
+        index: SuffixIndex,
+        tree: ScoredTree,
+        node: int,
+        place: int,
+        length: int,
+    ) -> int:
+        """Push the children of ``node`` that are likely enough; return the next order of arrival."""
+        path = 1.0 if node == ROOT else tree.paths[node]
+        escape = _ESCAPE[length] if length < _LONGEST else _ESCAPE[_LONGEST]
+        table = self._used
+        below = index.children[place] if place >= 0 else None
+        if below is None:
+            token, count, child = self._single(index, tree, node, place)
+            if token >= 0:
+                raw = count / (count + escape)
+                likely = path * table.estimate(raw)
+                if likely >= _NEGLIGIBLE:
+                    heappush(heap, (-likely, order, raw, token, node, child, length + 1))
+                    order += 1
+            return order
+        counts = index.counts
+        total = sum([counts[child] for child in below.values()]) + escape * len(below)
+        least = _NEGLIGIBLE * total / path
+        for token, child in below.items():
+            if counts[child] < least:
+                continue
+            raw = counts[child] / total
+            likely = path * table.estimate(raw)
+            heappush(heap, (-likely, order, raw, token, node, child, length + 1))
+            order += 1
+        return order
+
+    def _single(self, index: SuffixIndex, tree: ScoredTree, node: int, place: int) -> tuple[int, int, int]:
+        """Return (token, how often seen, place below) where the text goes on in one way; token -1 for none.
+
+        Past the end of the request's own text the copy continues with the drafted path itself, which is how a
+        repetition goes on.
+        """
+        position = index.tails[place] if place >= 0 else ~place
+        count = index.counts[place] if place >= 0 else 1
+        if node == ROOT and place >= 0 and index is self._index:
+            count -= 1  # the run that ends the text has no continuation yet
+        ahead = position - len(index.text)
+        if ahead < 0:
+            return index.text[position], count, ~(position + 1)
+        if index is not self._index:
+            return -1, 0, NOWHERE
+        drafted = tree.path_tokens(node)
+        return (drafted[ahead] if ahead < len(drafted) else -1), count, ~(position + 1)
+
+
+class SuffixDrafter:
+    """Opens :class:`SuffixSession` objects that share the replies of finished requests."""
+
+    def __init__(self, options: SuffixOptions | None = None) -> None:
+        self.options = options or SuffixOptions()
+        self._past = PastReplies(self.options.shared_nodes, self.options.max_depth)
+
+    @property
+    def name(self) -> str:
+        return "suffix"
+
+    @property
+    def capabilities(self) -> DrafterCapabilities:
+        return DrafterCapabilities(can_branch=True)
+
+    def start(self, context: DraftContext) -> SuffixSession:
+        """Index the prompt. O(prompt length): about 2 µs per token."""
+        return SuffixSession(self.options, self._past, context)
