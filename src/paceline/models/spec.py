@@ -98,3 +98,7 @@ class TensorSource(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+GGML_VECTOR_DTYPES: Mapping[int, str] = {0: "<f4", 1: "<f2"}
+"""Storage types a vector (norm weight, bias) may have, by GGUF number, and their numpy names."""

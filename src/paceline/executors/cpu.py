@@ -1,0 +1,290 @@
+"""The native CPU executor: weights repacked from a model file, one ragged forward pass in C++.
+
+The instruction path (``avx512``, ``avx2``, ``portable``) is chosen by what the processor can do; the environment
+variable ``PACELINE_ISA`` overrides it. Within one path, logits are row-invariant (design.md, law 7).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+
+from paceline.errors import ConfigError, nearest_name
+from paceline.executors.base import ForwardBatch
+from paceline.models.spec import ModelSpec, TensorInfo, TensorSource
+from paceline.native import _core
+from paceline.records import FloatArray, IntArray
+
+CacheType = Literal["float16", "float32"]
+ISA_VARIABLE = "PACELINE_ISA"
+MAX_ROWS = 512
+"""Rows of one native pass; longer batches are split, which changes no result."""
+
+_READ_BYTES = 4 << 20
+_WEIGHTS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+_VECTORS = (
+    "attn_norm.weight",
+    "ffn_norm.weight",
+    "post_attention_norm.weight",
+    "post_ffw_norm.weight",
+    "attn_q_norm.weight",
+    "attn_k_norm.weight",
+    "attn_q.bias",
+    "attn_k.bias",
+    "attn_v.bias",
+)
+
+
+def available_paths() -> list[str]:
+    """Return the instruction paths this machine can run, best first."""
+    return list(_core.paths())
+
+
+def chosen_path() -> str:
+    """Return the instruction path in force. Raises ``ConfigError`` when the variable names no usable one."""
+    wanted = os.environ.get(ISA_VARIABLE, "")
+    paths = available_paths()
+    if not wanted:
+        return paths[0]
+    if wanted not in paths:
+        raise ConfigError(
+            f"{ISA_VARIABLE}={wanted!r} is not an instruction path of this machine"
+            f"{nearest_name(wanted, paths)}; use one of {', '.join(paths)} or unset it"
+        )
+    return wanted
+
+
+def default_threads() -> int:
+    """Return the number of processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _rows_at_a_time(info: TensorInfo) -> int:
+    return max(16, _READ_BYTES // info.row_bytes // 16 * 16)
+
+
+def _load_weight(
+    model: _core.Model, source: TensorSource, layer: int, name: str, full_name: str, float32: bool
+) -> None:
+    info = source.tensors[full_name]
+    rows, cols = info.shape
+    model.add_weight(layer, name, rows, cols, info.ggml_type, float32)
+    piece = _rows_at_a_time(info)
+    for start in range(0, rows, piece):
+        data = source.read_rows(full_name, start, min(piece, rows - start))
+        model.load_rows(layer, name, start, info.ggml_type, data)
+
+
+def _read_vector(source: TensorSource, name: str) -> FloatArray:
+    from paceline.models.spec import GGML_VECTOR_DTYPES
+
+    info = source.tensors[name]
+    raw = source.read_rows(name, 0, 1)
+    return np.ascontiguousarray(raw.view(GGML_VECTOR_DTYPES[info.ggml_type]), dtype=np.float32)
+
+
+def native_model(spec: ModelSpec, source: TensorSource, *, float32: bool = False) -> _core.Model:
+    """Repack the tensors of ``source`` for the native executor.
+
+    ``float32=True`` expands every weight to float32, the reference for accuracy; otherwise GGUF blocks keep
+    their values and sizes. ``source`` stays open.
+    """
+    model = _core.Model(
+        layers=spec.num_layers,
+        hidden=spec.hidden_size,
+        heads=spec.num_heads,
+        kv_heads=spec.num_kv_heads,
+        head_dim=spec.head_dim,
+        ffn=spec.ffn_size,
+        vocab=spec.vocab_size,
+        eps=spec.norm_eps,
+        gelu=spec.activation == "gelu_tanh",
+        attention_scale=spec.attention_scale,
+        attention_softcap=spec.attention_softcap,
+        final_softcap=spec.final_softcap,
+        embedding_scale=spec.embedding_scale,
+        ropes=[
+            (list(r.inverse_frequencies), r.style == "interleaved", r.attention_factor) for r in spec.ropes
+        ],
+        layer_ropes=list(spec.layer_ropes),
+        layer_windows=list(spec.layer_windows),
+    )
+    _load_weight(model, source, -1, "token_embd", "token_embd.weight", float32)
+    if not spec.tied_head:
+        _load_weight(model, source, -1, "output", "output.weight", float32)
+    model.set_vector(-1, "output_norm.weight", _read_vector(source, "output_norm.weight"))
+    for layer in range(spec.num_layers):
+        for name in _WEIGHTS:
+            _load_weight(model, source, layer, name, f"blk.{layer}.{name}.weight", float32)
+        for name in _VECTORS:
+            if (full := f"blk.{layer}.{name}") in source.tensors:
+                model.set_vector(layer, name, _read_vector(source, full))
+    return model
+
+
+class CpuExecutor:
+    """Runs a model on the processor; see :class:`paceline.executors.base.Executor`."""
+
+    block_size: int = _core.BLOCK_SLOTS
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        model: _core.Model,
+        pool: _core.ThreadPool,
+        *,
+        num_layers: int,
+        num_blocks: int,
+        cache_type: CacheType = "float16",
+    ) -> None:
+        self.spec = spec
+        self._model = model
+        self._pool = pool
+        self._cache_type: CacheType = cache_type
+        self.path = chosen_path()
+        self.decoder = _core.Decoder(
+            model=model,
+            pool=pool,
+            path=self.path,
+            layers=num_layers,
+            num_blocks=num_blocks,
+            half_cache=cache_type == "float16",
+            max_rows=MAX_ROWS,
+        )
+        self._logits: FloatArray = np.empty((0, spec.vocab_size), dtype=np.float32)
+
+    @classmethod
+    def load(
+        cls,
+        spec: ModelSpec,
+        source: TensorSource,
+        *,
+        num_blocks: int,
+        num_threads: int | None = None,
+        cache_type: CacheType = "float16",
+        float32: bool = False,
+    ) -> CpuExecutor:
+        """Repack a model's tensors and make room for ``num_blocks`` KV blocks of ``block_size`` slots.
+
+        ``num_threads`` defaults to the processors this process may use. ``float32`` keeps weights (and so
+        activations) in float32: slow, the reference. Raises ``ConfigError`` for a bad thread count.
+        """
+        threads = default_threads() if num_threads is None else num_threads
+        if not 1 <= threads <= 256:
+            raise ConfigError(f"num_threads must be 1 to 256, not {threads}")
+        model = native_model(spec, source, float32=float32)
+        return cls(
+            spec,
+            model,
+            _core.ThreadPool(threads),
+            num_layers=spec.num_layers,
+            num_blocks=num_blocks,
+            cache_type=cache_type,
+        )
+
+    @property
+    def vocab_size(self) -> int:
+        return self.spec.vocab_size
+
+    @property
+    def max_context(self) -> int:
+        return self.spec.max_context
+
+    @property
+    def num_blocks(self) -> int:
+        return int(self.decoder.num_blocks)
+
+    @property
+    def num_threads(self) -> int:
+        return int(self._pool.size)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of repacked weights, all layers."""
+        return int(self._model.weight_bytes)
+
+    @property
+    def cache_bytes(self) -> int:
+        """Bytes of the KV cache."""
+        return int(self.decoder.cache_bytes)
+
+    @property
+    def pool(self) -> _core.ThreadPool:
+        """The threads, for measurements that want to use the same ones."""
+        return self._pool
+
+    def forward(self, batch: ForwardBatch) -> FloatArray:
+        """See :meth:`Executor.forward`. Batches longer than ``MAX_ROWS`` run as several passes."""
+        logits = self._room_for(len(batch.logit_rows))
+        if len(batch.tokens) <= MAX_ROWS:
+            self._pass(batch, logits)
+            return logits
+        done = 0
+        for piece in _pieces(batch):
+            wanted = len(piece.logit_rows)
+            self._pass(piece, logits[done : done + wanted])
+            done += wanted
+        return logits
+
+    def _room_for(self, rows: int) -> FloatArray:
+        if len(self._logits) < rows:
+            self._logits = np.empty((rows, self.vocab_size), dtype=np.float32)
+        return self._logits[:rows]
+
+    def _pass(self, batch: ForwardBatch, logits: FloatArray) -> None:
+        self.decoder.forward(
+            batch.tokens,
+            batch.sequences,
+            batch.slots,
+            batch.prefix_lengths,
+            batch.tail_offsets,
+            batch.tails,
+            batch.block_offsets,
+            batch.blocks,
+            batch.logit_rows,
+            logits,
+        )
+
+    def move_slots(self, source: IntArray, destination: IntArray) -> None:
+        """See :meth:`Executor.move_slots`."""
+        self.decoder.move_slots(source, destination)
+
+    def first_layers(self, num_layers: int, num_blocks: int) -> CpuExecutor:
+        """See :meth:`Executor.first_layers`. Raises ``ConfigError`` when there are not that many layers."""
+        if not 1 <= num_layers <= self.spec.num_layers:
+            raise ConfigError(f"num_layers must be 1 to {self.spec.num_layers}, not {num_layers}")
+        return CpuExecutor(
+            self.spec,
+            self._model,
+            self._pool,
+            num_layers=num_layers,
+            num_blocks=num_blocks,
+            cache_type=self._cache_type,
+        )
+
+
+def _pieces(batch: ForwardBatch) -> Iterator[ForwardBatch]:
+    """Split a batch by rows. Ancestors come first, so each piece finds what it needs in the cache.
+
+    Logit rows must rise, which keeps the pieces' logits in the order asked for.
+    """
+    if np.any(np.diff(batch.logit_rows) < 0):
+        raise ValueError("logit_rows of a batch longer than one pass must rise")
+    for start in range(0, len(batch.tokens), MAX_ROWS):
+        end = min(start + MAX_ROWS, len(batch.tokens))
+        first, last = int(batch.tail_offsets[start]), int(batch.tail_offsets[end])
+        wanted = batch.logit_rows[(batch.logit_rows >= start) & (batch.logit_rows < end)]
+        yield ForwardBatch(
+            tokens=batch.tokens[start:end],
+            sequences=batch.sequences[start:end],
+            slots=batch.slots[start:end],
+            prefix_lengths=batch.prefix_lengths[start:end],
+            tail_offsets=np.ascontiguousarray(batch.tail_offsets[start : end + 1] - first),
+            tails=batch.tails[first:last],
+            block_offsets=batch.block_offsets,
+            blocks=batch.blocks,
+            logit_rows=np.ascontiguousarray(wanted - start),
+        )

@@ -1,0 +1,156 @@
+// A decoder-only transformer over paged keys and values: one ragged forward pass, row-invariant (design.md, law 7).
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernel_table.hpp"
+#include "threads.hpp"
+#include "weights.hpp"
+
+namespace paceline {
+
+struct Rope {
+  std::vector<double> inverse_frequencies;
+  bool interleaved = false;
+  double attention_factor = 1.0;
+};
+
+struct Spec {
+  int layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
+  float eps = 1e-5f, attention_scale = 1.0f, attention_softcap = 0.0f, final_softcap = 0.0f, embedding_scale = 1.0f;
+  bool gelu = false;
+  std::vector<Rope> ropes;
+  std::vector<int> layer_ropes, layer_windows;
+};
+
+struct Layer {
+  std::unique_ptr<Weight> q, k, v, o, gate, up, down;
+  // Vectors; empty when the model has none.
+  std::vector<float> attn_norm, ffn_norm, post_attn_norm, post_ffn_norm, q_norm, k_norm, q_bias, k_bias, v_bias;
+};
+
+// Weights of a model; shared by the executors that run all or some of its layers.
+struct Model {
+  Model() = default;
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  Spec spec;
+  Arena arena;
+  std::vector<Layer> layers;
+  std::unique_ptr<Weight> embedding, head;  // head is null when tied
+  std::vector<float> output_norm;
+  const Weight& output() const { return head ? *head : *embedding; }
+  std::size_t weight_bytes() const;
+};
+
+// One forward pass, as executors/base.py describes it. Pointers stay the caller's.
+struct Batch {
+  int rows = 0, sequences = 0, logit_count = 0;
+  const std::int32_t *tokens = nullptr, *sequence = nullptr, *slots = nullptr, *prefix = nullptr;
+  const std::int32_t *tail_offsets = nullptr, *tails = nullptr, *block_offsets = nullptr, *blocks = nullptr;
+  const std::int32_t* logit_rows = nullptr;
+  int tail(int row) const { return tail_offsets[row + 1] - tail_offsets[row]; }
+  int position(int row) const { return prefix[row] + tail(row) - 1; }
+};
+
+enum Operator : int { kEmbed, kNorm, kQkv, kRope, kAttention, kOutput, kGateUp, kDown, kHead, kOperators };
+extern const char* const kOperatorNames[kOperators];
+
+class Decoder {
+ public:
+  Decoder(std::shared_ptr<Model> model, std::shared_ptr<ThreadPool> pool, const KernelTable* kernels, int layers,
+          int num_blocks, bool half_cache, int max_rows);
+  Decoder(const Decoder&) = delete;
+  Decoder& operator=(const Decoder&) = delete;
+  // logits float32 [logit_count, vocab]
+  void forward(const Batch& batch, float* logits);
+  void move_slots(const std::int32_t* source, const std::int32_t* destination, int n);
+  int num_blocks() const { return num_blocks_; }
+  int layers() const { return layers_; }
+  int max_rows() const { return max_rows_; }
+  std::size_t cache_bytes() const { return cache_bytes_; }
+  const std::shared_ptr<Model>& model() const { return model_; }
+  const std::shared_ptr<ThreadPool>& pool() const { return pool_; }
+  const KernelTable& kernels() const { return k_; }
+  // Seconds spent by thread 0 in each operator since the last call; measured only while switched on.
+  void profile(bool on) { profiling_ = on; }
+  std::array<double, kOperators> take_profile();
+
+ private:
+  struct Inputs {  // activations of one operator, for one thread or for all
+    std::vector<float> floats;
+    std::vector<std::int32_t> ints;
+    std::vector<std::int8_t> bytes;
+    std::vector<ActivationBlock> blocks;
+  };
+  struct Needs {  // what the weights that read an input ask for
+    bool quants = false, values = false;
+    unsigned offset_mask = 0;
+    void add(const Weight& w);
+  };
+  struct Item {
+    int row, kv_head, chunk;
+  };
+  struct ThreadState {
+    int thread = 0, work = 0;
+    float* x = nullptr;        // residual stream, [rows][hidden]; private when rows are replicated
+    Inputs* inputs = nullptr;  // likewise
+    std::vector<float> own_x, row, tile, partial, attended;
+    Inputs own_inputs;
+    std::chrono::steady_clock::time_point since;
+  };
+
+  Needs needs(std::initializer_list<const Weight*> weights) const;
+  void plan(const Batch& batch);
+  void plan_attention();
+  void step(int thread, float* logits);
+  void layer(ThreadState& s, int l);
+  void attention(ThreadState& s, int l);
+  void attend_row(ThreadState& s, int l, int row, int kv_head, float* out);
+  float* partial_at(int row, int kv_head, int chunk);
+  void rotate_and_store(ThreadState& s, const Layer& w, int l, int row, int head);
+  void rotary_tables(int begin, int end);
+  void absorb(ThreadState& s, int row, const std::vector<float>& post_norm);
+  void layout(Inputs& in, int rows, int cols);
+  void pack(ThreadState& s, int index, const float* x, int cols, const Needs& needs);
+  template <typename Function>
+  void for_rows(ThreadState& s, int rows, Function&& function);
+  void product(ThreadState& s, const Weight& w, float* out, std::int64_t stride);
+  void gated_product(ThreadState& s, const Layer& w);
+  void head(ThreadState& s, float* logits);
+  SharedWork& next_work(ThreadState& s);
+  void sync(ThreadState& s, Operator op);
+  AttentionTask task(int l, int row, int kv_head) const;
+  int first_visible(int l, int row) const;
+  CacheView cache(int l) const;
+
+  std::shared_ptr<Model> model_;
+  std::shared_ptr<ThreadPool> pool_;
+  const KernelTable& k_;
+  const int layers_, num_blocks_, max_rows_;
+  const bool half_cache_;
+  int padded_dim_ = 0, qkv_width_ = 0, widest_ = 0;
+  std::size_t cache_bytes_ = 0;
+  Arena cache_arena_;
+  std::vector<void*> keys_, values_;
+
+  Batch batch_;
+  bool replicated_ = false;  // each thread prepares all rows for itself: no barrier, for a few rows
+  std::vector<ThreadState> threads_;
+  std::vector<SharedWork> work_;
+  Inputs shared_inputs_;
+  std::vector<float> x_, qkv_, y_, act_, attended_, cosine_, sine_, partials_;
+  std::vector<std::vector<Item>> items_;  // per distinct window
+  std::vector<int> layer_items_;
+  int most_chunks_ = 0;
+  bool profiling_ = false;
+  std::array<double, kOperators> seconds_{};
+};
+
+}  // namespace paceline

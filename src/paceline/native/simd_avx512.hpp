@@ -1,0 +1,98 @@
+// Sixteen lanes in one register; integer dot products with VNNI.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace paceline::PACELINE_PATH {
+
+using F = __m512;
+using I = __m512i;
+
+constexpr int kMaxRows = 16;        // rows one pass over a weight tile serves
+constexpr int kValueVectors = 4;    // accumulators per head in the value pass of attention
+constexpr bool kSignedBytes = false;  // 8-bit weights are multiplied unsigned, with their offset
+
+inline F zero() { return _mm512_setzero_ps(); }
+inline F set1(float x) { return _mm512_set1_ps(x); }
+inline F load(const float* p) { return _mm512_loadu_ps(p); }
+inline void store(float* p, F x) { _mm512_storeu_ps(p, x); }
+inline F add(F a, F b) { return _mm512_add_ps(a, b); }
+inline F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+inline F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+inline F div(F a, F b) { return _mm512_div_ps(a, b); }
+inline F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+inline F max(F a, F b) { return _mm512_max_ps(a, b); }
+inline F min(F a, F b) { return _mm512_min_ps(a, b); }
+inline F abs(F a) { return _mm512_abs_ps(a); }
+inline I izero() { return _mm512_setzero_si512(); }
+inline I iset1(std::int32_t x) { return _mm512_set1_epi32(x); }
+inline I iadd(I a, I b) { return _mm512_add_epi32(a, b); }
+inline F to_float(I a) { return _mm512_cvtepi32_ps(a); }
+inline I round_to_int(F a) { return _mm512_cvtps_epi32(a); }
+inline F pow2(I n) {  // 2^n for n in [-126, 127]
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n, _mm512_set1_epi32(127)), 23));
+}
+inline float reduce_add(F a) { return _mm512_reduce_add_ps(a); }
+inline float reduce_max(F a) { return _mm512_reduce_max_ps(a); }
+
+inline F load_half(const std::uint16_t* p) {
+  return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+}
+inline void store_half(std::uint16_t* p, F x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+inline F load_bf16(const std::uint16_t* p) {
+  const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+inline F load_u8(const std::uint8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+inline F load_s8(const std::uint8_t* p) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+}
+inline void store_s8(std::int8_t* p, I x) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x));
+}
+inline std::int32_t reduce_add(I a) { return _mm512_reduce_add_epi32(a); }
+inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+
+// The 512 quants of a tile group, unpacked: register j holds inputs 4j..4j+3 of all 16 outputs.
+struct Quants {
+  __m512i w[8];
+};
+
+template <int Bits>
+inline Quants load_quants(const std::uint8_t* p) {
+  Quants q;
+  if constexpr (Bits == 8) {
+    for (int j = 0; j < 8; ++j) q.w[j] = _mm512_loadu_si512(p + 64 * j);
+  } else {
+    const __m512i low = _mm512_set1_epi8(15);
+    for (int j = 0; j < 4; ++j) {
+      const __m512i packed = _mm512_loadu_si512(p + 64 * j);
+      q.w[j] = _mm512_and_si512(packed, low);
+      q.w[j + 4] = _mm512_and_si512(_mm512_srli_epi16(packed, 4), low);
+    }
+    if constexpr (Bits == 5) {
+      const auto* fifth = reinterpret_cast<const __mmask64*>(p + 256);
+      for (int j = 0; j < 8; ++j) q.w[j] = _mm512_mask_add_epi8(q.w[j], fifth[j], q.w[j], _mm512_set1_epi8(16));
+    }
+  }
+  return q;
+}
+
+// acc + quants [From*4, To*4) · activations; a points at the group's 32 activation bytes.
+template <int Largest, int From, int To>
+inline I dot(const Quants& q, const std::int8_t* a, I acc) {
+  for (int j = From; j < To; ++j) {
+    std::int32_t four;
+    __builtin_memcpy(&four, a + 4 * j, 4);
+    acc = _mm512_dpbusd_epi32(acc, q.w[j], _mm512_set1_epi32(four));
+  }
+  return acc;
+}
+
+}  // namespace paceline::PACELINE_PATH

@@ -1,0 +1,90 @@
+// Weights as the kernels want them: tiles of 16 output rows by 32 inputs, repacked from GGUF blocks without
+// changing a value.
+//
+// A tile row (16 outputs) is one contiguous stream. Its groups of 32 inputs follow each other; a group holds
+//   quants   4-bit kinds: 256 bytes; byte 64*j + 4*o + i holds, for output o, input 4*j+i in its low nibble and
+//            input 16+4*j+i in its high nibble. 5-bit kinds: the same plus 64 bytes of fifth bits (bit 4*o+i of
+//            the j-th 64-bit word belongs to input 4*j+i). 8-bit kinds: 512 bytes, byte 64*j+4*o+i, stored
+//            unsigned with an offset. Float kinds: 32 x 16 values, one input after another.
+//   scales   see ScaleLayout. Two-level kinds put d (and dmin) once in front of every 8 groups.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace paceline {
+
+constexpr int kTileRows = 16;
+constexpr int kGroup = 32;
+constexpr int kSuperGroups = 8;  // groups in a 256-wide K-quant super-block
+
+enum class Kind : int { F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K };
+
+struct KindTraits {
+  Kind kind;
+  int ggml_type;
+  int block_inputs;   // inputs per GGUF block
+  int block_bytes;    // bytes per GGUF block
+  int bits;           // stored bits of a quant: 4, 5, 8; 0 for float kinds
+  int offset;         // subtracted from the stored unsigned quant
+  bool has_min;       // an additive minimum per group
+  bool two_level;     // K-quants: d and dmin per 256, small integer scales per group
+  int header_bytes;   // per 8 groups, two-level kinds only
+  int group_bytes;    // per group of 32 inputs
+};
+
+const KindTraits& traits(Kind kind);
+const KindTraits* traits_of_ggml(int ggml_type);  // nullptr when unsupported
+
+// Bytes of one tile row with this many groups.
+std::size_t tile_row_bytes(const KindTraits& t, int groups);
+
+// A view the kernels take; see Weight for ownership.
+struct WeightView {
+  Kind kind = Kind::F32;
+  int rows = 0, cols = 0, groups = 0, tiles = 0;
+  std::size_t tile_bytes = 0;
+  const std::uint8_t* data = nullptr;
+  const std::uint8_t* tile(int i) const { return data + static_cast<std::size_t>(i) * tile_bytes; }
+};
+
+// Memory for a whole model in a few large slabs, aligned so that the kernel can back them with huge pages.
+class Arena {
+ public:
+  std::uint8_t* take(std::size_t size);  // 64-byte aligned, uninitialised
+
+ private:
+  struct Free {
+    void operator()(std::uint8_t* p) const;
+  };
+  std::vector<std::unique_ptr<std::uint8_t, Free>> slabs_;
+  std::uint8_t* next_ = nullptr;
+  std::size_t left_ = 0;
+};
+
+// Decode one GGUF row of `cols` inputs into float32, as gguf's reference does.
+void dequantize_blocks(const KindTraits& t, const std::uint8_t* row, int cols, float* out);
+
+class Weight {
+ public:
+  Weight(Kind kind, int rows, int cols, Arena& arena);
+  // Repack GGUF rows [start, start + count); start must be a multiple of 16.
+  void load_rows(int start, int count, const std::uint8_t* bytes, const KindTraits& source);
+  // Values of one row, float32 [cols].
+  void dequantize_row(int row, float* out) const;
+  const WeightView& view() const { return view_; }
+  std::size_t bytes() const { return view_.tile_bytes * static_cast<std::size_t>(view_.tiles); }
+
+ private:
+  void pack_row(int row, const std::uint8_t* bytes);
+  void pack_float_row(int row, const float* values);
+  WeightView view_;
+  std::uint8_t* data_;  // owned by the arena
+};
+
+float half_to_float(std::uint16_t h);
+std::uint16_t float_to_half(float f);
+
+}  // namespace paceline
