@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,6 +24,9 @@ from peering import measure, tables
 from peering.measure import Plan, Results
 from peering.process import PeerProcess
 from peering.protocol import PeerSettings, PeerUnavailableError
+
+from paceline.bench.datasets import load_workload
+from paceline.bench.environment import cpu_name
 
 ENGINES = ("paceline", "llama.cpp", "openvino-genai", "transformers")
 PARTS = ("forward", "prompt", "generate")
@@ -82,10 +84,8 @@ def open_peers(
 
 def prompts_of(options: argparse.Namespace, ours: PeerProcess) -> list[list[int]]:
     """Return the token ids every engine is given: our workloads through the model's chat template."""
-    from paceline.bench.datasets import load_workload
-
     rows = [row for name in options.workload for row in load_workload(name)[: options.prompts]]
-    return [ours.call("tokenize", messages=list(row.first_turn())) for row in rows]
+    return [ours.call("tokenize", messages=row.messages([])) for row in rows]
 
 
 def run(options: argparse.Namespace) -> tuple[Plan, Results, dict[str, Any]]:
@@ -120,16 +120,6 @@ def run(options: argparse.Namespace) -> tuple[Plan, Results, dict[str, Any]]:
         "peers": described,
     }
     return plan, results, facts
-
-
-def cpu_name() -> str:
-    """Return the processor's own name for itself, where the system tells it."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def main() -> None:

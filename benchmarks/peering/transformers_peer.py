@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -58,11 +59,8 @@ class TransformersPeer:
         tokens = spread_tokens(depth + num_rows, self._vocab_size)
         cache = self._cache()
         self._timed(tokens[:depth], cache, 1)
-        seconds = []
-        for _ in range(repeats):
-            seconds.append(self._timed(tokens[depth:], cache, 0))
-            cache.crop(-num_rows)
-        return seconds
+        # A copy each time, as a cache with sliding windows cannot be cut back once it is full.
+        return [self._timed(tokens[depth:], copy.deepcopy(cache), 0) for _ in range(repeats)]
 
     def prompt(self, num_tokens: int, repeats: int) -> list[float]:
         """See :class:`peering.protocol.Peer`."""

@@ -1,0 +1,209 @@
+"""The bench itself, measured on an engine whose every figure is known beforehand."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from paceline.bench.datasets import BenchPrompt, Message
+from paceline.bench.environment import Environment, describe_environment
+from paceline.bench.records import Measured, Reply, distinct_share, summarize
+from paceline.bench.report import as_json, result_tables
+from paceline.bench.runner import BenchSettings, count_replies, run_bench
+from paceline.errors import ConfigError
+
+LOOP = (1, 2, 3, 4) * 5
+VARIED = tuple(range(20))
+PROMPTS = [
+    BenchPrompt("a", "chat", ("vary", "vary")),
+    BenchPrompt("b", "chat", ("loop",)),
+    BenchPrompt("c", "code", ("loop",)),
+]
+
+
+@dataclass
+class FakeEngine:
+    """Answers ``loop`` with a loop and ``vary`` without; each drafter has a fixed speed; notes every call."""
+
+    seconds: dict[str, float]
+    differs: str = ""
+    calls: list[tuple[str, str, int]] = field(default_factory=list)
+    model_name: str = "fake"
+
+    def forget(self) -> None:
+        self.calls.append(("forget", "", 0))
+
+    def reply(
+        self, drafter: str, messages: Sequence[Message], max_tokens: int, temperature: float, seed: int
+    ) -> Measured:
+        self.calls.append((drafter, " ".join(m["content"] for m in messages), seed))
+        ids = LOOP if messages[-1]["content"] == "loop" else VARIED
+        if drafter == self.differs:
+            ids = (99, *ids[1:])
+        drafting = drafter != "none"
+        return Measured(
+            token_ids=ids,
+            text="said",
+            seconds=self.seconds[drafter],
+            num_steps=10 if drafting else 20,
+            num_drafts=8 if drafting else 0,
+            num_draft_tokens=20 if drafting else 0,
+            num_accepted_tokens=10 if drafting else 0,
+            accepted_at=(8, 2) if drafting else (),
+            draft_seconds=0.1 if drafting else 0.0,
+            verify_seconds=0.3,
+        )
+
+
+SETTINGS = BenchSettings(("ngram", "none", "ngram"), repeats=2)
+
+
+def test_drafters_take_turns_and_the_first_round_is_not_counted() -> None:
+    engine = FakeEngine({"none": 2.0, "ngram": 1.0})
+    seen: list[Reply | None] = []
+    run_bench(engine, PROMPTS, SETTINGS, seen.append)
+    assert SETTINGS.lineup == ("none", "ngram")
+    assert len(seen) == count_replies(PROMPTS, SETTINGS) == 2 + 2 * 2 * 4
+    assert seen[:2] == [None, None]
+    order = [call[0] for call in engine.calls]
+    assert order[:2] == ["none", "ngram"]
+    assert [i for i, name in enumerate(order) if name == "forget"] == [2, 11], "once before each repeat"
+    assert order[3:11] == ["none", "none", "ngram", "ngram", "ngram", "none", "none", "ngram"]
+    assert order[12:] == ["ngram", "ngram", "none", "none", "none", "ngram", "ngram", "none"]
+
+
+def test_a_conversation_keeps_its_replies_and_its_seed() -> None:
+    engine = FakeEngine({"none": 2.0})
+    run_bench(engine, PROMPTS, BenchSettings((), repeats=1, temperature=1.0, seed=7))
+    asked = [call[1:] for call in engine.calls[2:]]
+    assert asked == [("vary", 7), ("vary said vary", 7), ("loop", 8), ("loop", 9)]
+
+
+def test_figures_of_all_and_of_varied_replies() -> None:
+    engine = FakeEngine({"none": 2.0, "ngram": 1.0})
+    none, ngram, code_none, code_ngram = run_bench(engine, PROMPTS, SETTINGS)
+    assert (ngram.workload, ngram.drafter, ngram.model) == ("chat", "ngram", "fake")
+    chat = ngram.all_replies
+    assert (chat.num_replies, chat.tokens, chat.seconds) == (3, 60, 3.0)
+    assert chat.tokens_per_s == 20.0
+    assert chat.tokens_per_s_spread == (20.0, 20.0)
+    assert chat.speedup == 2.0
+    assert chat.tokens_per_step == 2.0
+    assert chat.acceptance_rate == 0.5
+    assert chat.acceptance_rate_at == (1.0, 0.25)
+    assert chat.identical_share == 1.0
+    assert chat.distinct_4gram_share == pytest.approx((1 + 1 + 4 / 17) / 3)
+    assert (chat.draft_seconds, chat.verify_seconds) == pytest.approx((0.3, 0.9))
+    assert chat.other_seconds == pytest.approx(1.8)
+    assert none.all_replies.speedup == 1.0
+    assert none.all_replies.acceptance_rate is None
+    assert ngram.varied_replies is not None
+    assert (ngram.varied_replies.num_replies, ngram.varied_replies.distinct_4gram_share) == (2, 1.0)
+    assert code_none.varied_replies is code_ngram.varied_replies is None, "its only reply is a loop"
+
+
+def test_a_reply_that_differs_lowers_the_identical_share() -> None:
+    engine = FakeEngine({"none": 2.0, "ngram": 1.0}, differs="ngram")
+    results = run_bench(engine, PROMPTS, SETTINGS)
+    assert [result.all_replies.identical_share for result in results] == [1.0, 0.0, 1.0, 0.0]
+
+
+def test_speedup_is_the_median_over_repeats_of_whole_runs() -> None:
+    """One repeat disturbed on one side must not move the figure."""
+
+    def reply(drafter: str, repeat: int, seconds: float) -> Reply:
+        measured = Measured(VARIED, "", seconds, 20, 0, 0, 0, (), 0.0, 0.0)
+        return Reply("chat", "a", 0, repeat, drafter, measured)
+
+    plain = [reply("none", i, s) for i, s in enumerate((2.0, 2.0, 2.0))]
+    fast = [reply("ngram", i, s) for i, s in enumerate((1.0, 8.0, 1.0))]
+    summary = summarize(fast, plain)
+    assert (summary.speedup, summary.tokens_per_s) == (2.0, 20.0)
+    assert summary.tokens_per_s_spread == (2.5, 20.0)
+    with pytest.raises(ValueError, match="same prompts and repeats"):
+        summarize(fast, plain[:2])
+    with pytest.raises(ValueError, match="same prompts and repeats"):
+        summarize([], [])
+
+
+def test_distinct_share() -> None:
+    assert distinct_share([]) == distinct_share([1, 1, 1]) == 1.0
+    assert distinct_share([1] * 13) == 0.1
+    assert distinct_share(VARIED) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_tokens": 0}, "max_tokens=0"),
+        ({"repeats": 0}, "repeat=0"),
+        ({"temperature": -1.0}, "temperature=-1.0"),
+        ({"temperature": float("nan")}, "temperature=nan"),
+        ({"seed": -1}, "seed=-1"),
+    ],
+)
+def test_settings_out_of_range(settings: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        BenchSettings((), **settings)  # type: ignore[arg-type]
+
+
+ENVIRONMENT = Environment("abc", "a cpu", 2, 2, "avx2", "Linux", "3.11", {"numpy": "2"})
+
+
+def test_the_json_holds_what_the_documentation_promises() -> None:
+    results = run_bench(FakeEngine({"none": 2.0, "ngram": 1.0}), PROMPTS, SETTINGS)
+    data = json.loads(json.dumps(as_json(results, SETTINGS, ENVIRONMENT)))
+    assert len(data["runs"]) == 4
+    promised = (
+        "workload drafter model tokens seconds tokens_per_s tokens_per_step acceptance_rate "
+        "acceptance_rate_at identical_share distinct_4gram_share speedup draft_seconds verify_seconds other_seconds varied"
+    )
+    for run in data["runs"]:
+        assert set(promised.split()) <= set(run)
+    assert data["runs"][1]["varied"]["speedup"] == 2.0
+    assert data["runs"][3]["varied"] is None
+    assert data["environment"] == {
+        "commit": "abc",
+        "cpu": "a cpu",
+        "cores": 2,
+        "threads": 2,
+        "instruction_path": "avx2",
+        "system": "Linux",
+        "python": "3.11",
+        "versions": {"numpy": "2"},
+    }
+
+
+def test_each_speed_is_printed_beside_its_share_of_distinct_4grams() -> None:
+    from rich.console import Console
+
+    results = run_bench(FakeEngine({"none": 2.0, "ngram": 1.0}), PROMPTS, SETTINGS)
+    output = io.StringIO()
+    console = Console(width=160, file=output)
+    tables = result_tables(results)
+    for table in tables:
+        console.print(table)
+    text = output.getvalue()
+    assert "chat: 3 replies, 2 of them varied" in text
+    assert "code: 1 replies, 0 of them varied" in text
+    headings = [str(column.header) for column in tables[0].columns]
+    assert headings[1:8] == [
+        "tokens/s",
+        "spread",
+        "speedup",
+        "distinct",
+        "varied tokens/s",
+        "varied speedup",
+        "distinct",
+    ]
+
+
+def test_the_environment_names_this_machine() -> None:
+    found = describe_environment(threads=2, instruction_path="avx2")
+    assert found.cores >= 1
+    assert found.cpu
+    assert "numpy" in found.versions
