@@ -11,8 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from paceline.drafters.draft_sequence import DraftSequence, FreeBlocks
+from paceline.drafters.draft_sequence import DraftSequence
 from paceline.executors.base import Executor
+from paceline.kv.block_pool import BlockPool
 from paceline.records import IntArray
 
 
@@ -33,7 +34,7 @@ def copy_agreement(target: Executor, draft: Executor, prompt: Sequence[int], num
 
 def _argmaxes(executor: Executor, prompt: Sequence[int], num_rows: int, vocab_size: int) -> IntArray:
     """Return the likeliest successor at each of the last ``num_rows`` positions, int32 [num_rows]."""
-    sequence = DraftSequence(executor, FreeBlocks(executor.num_blocks))
+    sequence = DraftSequence(executor, BlockPool(executor.num_blocks))
     if not sequence.reserve(len(prompt)):
         raise ValueError(f"the KV cache has no room for {len(prompt)} tokens")
     logits = sequence.extend(prompt, num_rows)
@@ -49,8 +50,8 @@ def warn_if_low(name: str, agreement: float, floor: float) -> None:
         f"draft model {name!r} agrees with the target on {agreement:.0%} of a text both should copy "
         f"(floor {floor:.0%}): its drafts will rarely be accepted and may cost more than they save. Likely "
         "causes: another model family or fine-tune behind the same vocabulary; weights damaged by strong "
-        "quantisation or a broken conversion; for self:N, too few layers. Output stays exact. Take a draft model of the same "
-        "family, more layers, or drafter='auto'.",
+        "quantisation or a broken conversion; for self:N, too few layers. Output stays exact. Take a draft "
+        "model of the same family, more layers, or drafter='auto'.",
         LowAcceptanceWarning,
         stacklevel=3,
     )

@@ -14,11 +14,12 @@ import numpy as np
 
 from paceline.drafters.base import DraftContext, DrafterCapabilities
 from paceline.drafters.copy_check import copy_agreement, warn_if_low
-from paceline.drafters.draft_sequence import DraftSequence, FreeBlocks
+from paceline.drafters.draft_sequence import DraftSequence
 from paceline.drafters.options import require_float
 from paceline.drafters.vocabulary import copy_prompt, shared_vocabulary_size
 from paceline.errors import DrafterError
 from paceline.executors.base import Executor
+from paceline.kv.block_pool import BlockPool
 from paceline.records import EMPTY_DRAFT, Draft, FloatArray, StepObservation, TokenLaw
 
 _COPY_REPEATS = 3
@@ -54,12 +55,12 @@ class DraftModelSession:
     __slots__ = ("_executor", "_known", "_padded", "_sampler", "_sequence", "_shared")
 
     def __init__(
-        self, executor: Executor, free: FreeBlocks, target_vocab_size: int, shared: int, context: DraftContext
+        self, executor: Executor, pool: BlockPool, target_vocab_size: int, shared: int, context: DraftContext
     ) -> None:
         self._executor = executor
         self._sampler = context.sampler
         self._known = list(context.prompt_token_ids)
-        self._sequence = DraftSequence(executor, free)
+        self._sequence = DraftSequence(executor, pool)
         self._shared = min(shared, executor.vocab_size)
         # Ids the draft model has no row for are never drawn.
         self._padded: FloatArray = np.full(target_vocab_size, -np.inf, dtype=np.float32)
@@ -134,7 +135,7 @@ class DraftModelDrafter:
         self._shared = shared_vocabulary_size(target_vocabulary, model.vocabulary, model.name)
         if model.executor.num_blocks <= 0:
             raise DrafterError(f"draft model {model.name!r} has no KV blocks; give its cache at least one")
-        self._free = FreeBlocks(model.executor.num_blocks)
+        self._pool = BlockPool(model.executor.num_blocks)
         if self.options.min_copy_agreement > 0:
             self._self_test(target, target_vocabulary)
 
@@ -149,12 +150,12 @@ class DraftModelDrafter:
     @property
     def num_free_blocks(self) -> int:
         """KV blocks of the draft model that no request holds."""
-        return len(self._free)
+        return self._pool.num_free
 
     def start(self, context: DraftContext) -> DraftModelSession:
         """Open a session; the prompt is computed with the first proposal."""
         return DraftModelSession(
-            self.model.executor, self._free, self._target_vocab_size, self._shared, context
+            self.model.executor, self._pool, self._target_vocab_size, self._shared, context
         )
 
     def _self_test(self, target: Executor, vocabulary: Sequence[str]) -> None:

@@ -7,32 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from paceline.executors.base import Executor, ForwardBatch
+from paceline.kv.block_pool import BlockPool
+from paceline.kv.block_table import BlockTable
 from paceline.records import FloatArray, IntArray
 
 _CHUNK_ROWS = 256  # rows of one forward while catching up with a prompt
-
-
-class FreeBlocks:
-    """The physical blocks of a draft executor that no request holds."""
-
-    __slots__ = ("_free", "num_blocks")
-
-    def __init__(self, num_blocks: int) -> None:
-        self.num_blocks = num_blocks
-        self._free = list(range(num_blocks - 1, -1, -1))
-
-    def __len__(self) -> int:
-        return len(self._free)
-
-    def take(self, count: int) -> list[int] | None:
-        """Hand out ``count`` blocks, or ``None`` (and nothing) when fewer are free."""
-        if count > len(self._free):
-            return None
-        return [self._free.pop() for _ in range(count)]
-
-    def give_back(self, blocks: Sequence[int]) -> None:
-        """Take blocks back."""
-        self._free.extend(reversed(blocks))
 
 
 class DraftSequence:
@@ -42,26 +21,19 @@ class DraftSequence:
     nothing else. A stored slot behind ``len(cached)`` is garbage that the next :meth:`extend` overwrites.
     """
 
-    __slots__ = ("_blocks", "_executor", "_free", "cached")
+    __slots__ = ("_executor", "_pool", "cached", "table")
 
-    def __init__(self, executor: Executor, free: FreeBlocks) -> None:
+    def __init__(self, executor: Executor, pool: BlockPool) -> None:
         self._executor = executor
-        self._free = free
-        self._blocks: list[int] = []
+        self._pool = pool
+        self.table = BlockTable(pool, executor.block_size)
         self.cached: list[int] = []
-
-    @property
-    def num_blocks(self) -> int:
-        """Blocks held."""
-        return len(self._blocks)
 
     def reserve(self, length: int) -> bool:
         """Hold blocks for ``length`` tokens; return False, changing nothing, when too few are free."""
-        size = self._executor.block_size
-        taken = self._free.take(max(0, -(-length // size) - len(self._blocks)))
-        if taken is None:
+        if self.table.blocks_missing(length) > self._pool.num_free:
             return False
-        self._blocks.extend(taken)
+        self.table.reserve(length)
         return True
 
     def extend(self, tokens: Sequence[int], num_logits: int = 1) -> FloatArray:
@@ -78,9 +50,7 @@ class DraftSequence:
     def truncate(self, length: int) -> None:
         """Forget all tokens from ``length`` on and give back the blocks that no longer hold any."""
         del self.cached[length:]
-        needed = -(-len(self.cached) // self._executor.block_size)
-        self._free.give_back(self._blocks[needed:])
-        del self._blocks[needed:]
+        self.table.truncate(len(self.cached))
 
     def release(self) -> None:
         """Give back everything."""
@@ -98,7 +68,7 @@ class DraftSequence:
             tail_offsets=np.zeros(count + 1, dtype=np.int32),
             tails=np.empty(0, dtype=np.int32),
             block_offsets=np.array((0, held), dtype=np.int32),
-            blocks=np.array(self._blocks[:held], dtype=np.int32),
+            blocks=np.array(self.table.blocks[:held], dtype=np.int32),
             logit_rows=np.arange(count - num_logits, count, dtype=np.int32),
         )
         logits = self._executor.forward(batch)

@@ -1,0 +1,121 @@
+"""The suffix drafter: likeliest continuations first, shared replies, bounded memory."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.drafters.suffix import PastReplies, SuffixDrafter, SuffixOptions
+from paceline.errors import ConfigError
+from paceline.tree import ROOT
+from support.draft_play import context, play, tokens_per_step
+
+TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=60)
+ALONE = SuffixOptions(shared_nodes=0)
+
+
+@given(prompt=TOKENS, reply=TOKENS, budget=st.integers(0, 9))
+def test_state_after_observing_equals_state_built_from_scratch(
+    prompt: list[int], reply: list[int], budget: int
+) -> None:
+    session = SuffixDrafter(ALONE).start(context(prompt))
+    play(session, prompt, reply, budget)
+    rebuilt = SuffixDrafter(ALONE).start(context(prompt + reply))
+    for name in ("text", "active", "counts", "tails", "children"):
+        assert getattr(session._index, name) == getattr(rebuilt._index, name)
+
+
+@given(prompt=TOKENS, budget=st.integers(0, 12))
+def test_candidates_fall_in_probability_and_fit_the_budget(prompt: list[int], budget: int) -> None:
+    tree = SuffixDrafter(ALONE).start(context(prompt)).grow(budget)
+    assert len(tree) <= budget
+    assert tree.paths == sorted(tree.paths, reverse=True)
+    for parent, path in zip(tree.parents, tree.paths, strict=True):
+        assert 0 < path <= (1.0 if parent == ROOT else tree.paths[parent])
+    tree.draft(budget)  # a valid TokenTree, or it raises
+
+
+def test_the_commoner_continuation_comes_first_and_both_are_drafted() -> None:
+    prompt = [1, 2, 3, 50, 1, 2, 4, 51, 1, 2, 3, 52, 1, 2, 3, 53, 1, 2]
+    session = SuffixDrafter(SuffixOptions(shared_nodes=0, min_probability=0.05)).start(context(prompt))
+    tree = session.propose(8).tree
+    top = [tree.tokens[node] for node in tree.children(ROOT)]
+    assert top == [3, 4]
+
+
+def test_doubt_shortens_the_draft() -> None:
+    sure = list(range(10, 30))
+    confident = SuffixDrafter(ALONE).start(context([*sure, 99, *sure[:12]]))
+    doubtful = SuffixDrafter(ALONE).start(context([5, 1, 2, 7, 8, 9, 10, 11, 12, 13, 0, 6, 1, 2]))
+    assert len(confident.propose(8)) == 8
+    assert 1 <= len(doubtful.propose(8)) < 8
+
+
+def test_a_repetition_goes_on_past_the_counted_depth() -> None:
+    session = SuffixDrafter(SuffixOptions(max_depth=14, max_match=12)).start(context([1] * 40))
+    draft = session.propose(12)
+    assert draft.tree.tokens == (1,) * 12
+    assert draft.tree.is_chain()
+
+
+def test_what_one_request_said_helps_the_next() -> None:
+    drafter = SuffixDrafter()
+    reply = [40 + i for i in range(20)]
+    first = tokens_per_step(drafter, [1, 2, 3], reply, 8)
+    second = tokens_per_step(drafter, [9, 2, 3], reply, 8)
+    assert first == 1.0
+    assert second > 3.0
+
+
+def test_nothing_is_shared_when_told_so() -> None:
+    drafter = SuffixDrafter(ALONE)
+    reply = [40 + i for i in range(20)]
+    assert tokens_per_step(drafter, [1, 2, 3], reply, 8) == 1.0
+    assert tokens_per_step(drafter, [1, 2, 3], reply, 8) == 1.0
+
+
+def test_a_prediction_is_text_to_draft_from() -> None:
+    reply = [40 + i for i in range(20)]
+    session = SuffixDrafter(ALONE).start(context([1, 2, 3], prediction=reply))
+    assert len(play(session, [1, 2, 3], reply, 8)) < 8
+
+
+def test_shared_memory_is_bounded_and_the_newest_replies_survive() -> None:
+    rng = random.Random(1)
+    past = PastReplies(max_nodes=2000, max_depth=16)
+    replies = [[rng.randrange(5000) for _ in range(100)] for _ in range(200)]
+    for reply in replies:
+        past.add(reply)
+        # Two generations of half the bound, each overshooting by at most one reply's nodes.
+        assert sum(generation.num_nodes for generation in past.generations) <= 2000 + 2 * 400
+    assert any(generation.find(replies[-1][:8]) != -(1 << 62) for generation in past.generations)
+    assert all(generation.find(replies[0][:8]) == -(1 << 62) for generation in past.generations)
+
+
+def test_acceptance_is_learned() -> None:
+    """After 1 2 comes something new every time: the estimate for short matches must fall."""
+    prompt = [1, 2, 3, 9]
+    reply = [token for i in range(40) for token in (1, 2, 100 + i)]
+    session = SuffixDrafter(ALONE).start(context(prompt))
+    steps = play(session, prompt, reply, 4)
+    early = sum(len(step.draft) for step in steps[:30])
+    late = sum(len(step.draft) for step in steps[-30:])
+    assert late < early
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"min_match": 0}, "min_match=0"),
+        ({"max_match": 1}, "max_match=1"),
+        ({"min_probability": float("nan")}, "min_probability=nan"),
+        ({"max_depth": 12}, "raise max_depth"),
+        ({"shared_nodes": -1}, "shared_nodes=-1"),
+    ],
+)
+def test_options_out_of_range_are_named(values: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        SuffixOptions(**values)  # type: ignore[arg-type]
