@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from hypothesis import strategies as st
+
 from paceline.theory.enumeration import completed_law, loop_law, sequence_law
 from paceline.theory.laws import FloatArray, LawFunction
 from paceline.theory.processes import Process
@@ -21,7 +22,7 @@ def laws(vocab: int) -> st.SearchStrategy[FloatArray]:
 
 @st.composite
 def history_models(draw: st.DrawFn, vocab: int, depth: int) -> LawFunction:
-    """Law functions that depend on the whole context, up to ``depth`` tokens of it; a fixed law behind that."""
+    """Law functions of the last ``depth`` tokens of the context, each context with a law of its own."""
     tables = [draw(st.lists(laws(vocab), min_size=vocab**n, max_size=vocab**n)) for n in range(depth + 1)]
 
     def model(context: tuple[int, ...]) -> FloatArray:

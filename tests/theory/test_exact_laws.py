@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from paceline.errors import ConfigError
 from paceline.theory.acceptance import Rule, block_rule, rejection_rule
+from paceline.theory.chance import UniformChance
 from paceline.theory.enumeration import (
     block_law,
     block_process,
@@ -137,23 +139,25 @@ def test_disjoint_supports_accept_nothing() -> None:
 def test_the_enumerator_weighs_by_hand_computed_numbers() -> None:
     """P = (.5, .5), Q = (.9, .1): token 0 is kept with 5/9, token 1 always, and a rejection gives token 1."""
     law = block_law(rejection_process(np.array([0.5, 0.5]), np.array([0.9, 0.1]), 1), ())
-    assert law == pytest.approx({(0, 0): 0.25, (0, 1): 0.25, (1,): 0.4, (1, 0): 0.05, (1, 1): 0.05}, abs=1e-15)
+    assert law == pytest.approx(
+        {(0, 0): 0.25, (0, 1): 0.25, (1,): 0.4, (1, 0): 0.05, (1, 1): 0.05}, abs=1e-15
+    )
 
 
 def test_outcomes_cover_every_branch_once() -> None:
     seen = dict(
         outcomes(lambda c: (c.accept(0.25, 0), c.draw(np.array([0.5, 0.0, 0.5]), 1), c.accept(1.0, 2)))
     )
-    assert seen == {(kept, token, True): (0.25 if kept else 0.75) / 2 for kept in (True, False) for token in (0, 2)}
+    assert seen == {
+        (kept, token, True): (0.25 if kept else 0.75) / 2 for kept in (True, False) for token in (0, 2)
+    }
 
 
 def test_uniforms_and_enumeration_agree() -> None:
     """The uniform-driven rules, summed over a fine grid of uniforms, give the enumerated law.
 
-    Each of the 3 coordinates misplaces at most one of 80 grid cells per boundary, and there are few boundaries.
+    A boundary misplaces at most one cell of the grid, 1/20 of a coin or 1/80 of a draw.
     """
-    from paceline.theory.chance import UniformChance
-
     p = np.array([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6], [0.1, 0.8, 0.1]])
     q = np.array([[0.2, 0.7, 0.1], [0.1, 0.1, 0.8]])
     grid = (np.arange(80) + 0.5) / 80

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from paceline.theory.acceptance import Rule, StepOutcome, rejection_rule
+
+from paceline.theory.acceptance import Rule, StepOutcome, block_probabilities, rejection_rule
 from paceline.theory.chance import Chance
 from paceline.theory.laws import FloatArray, law_function, leftover, normalised
 from paceline.theory.processes import Process, chain_process
@@ -28,7 +29,9 @@ def half_of_maximum(p: FloatArray, q: FloatArray, tokens: tuple[int, ...], chanc
     return _keep_while(lambda i: float(p[i, tokens[i]] >= p[i].max() / 2), p, p, tokens, chance)
 
 
-def unfiltered_draft_law(p: FloatArray, q: FloatArray, tokens: tuple[int, ...], chance: Chance) -> StepOutcome:
+def unfiltered_draft_law(
+    p: FloatArray, q: FloatArray, tokens: tuple[int, ...], chance: Chance
+) -> StepOutcome:
     """Judge tokens that were drawn after the filter by the draft law before it."""
     return rejection_rule(p, np.stack([DRAFT] * len(tokens)), tokens, chance)
 
@@ -101,8 +104,7 @@ def test_children_without_replacement_need_their_own_rule() -> None:
 
 
 def test_block_coins_asked_from_the_front_are_wrong() -> None:
-    """Block verification takes the LARGEST i whose coin says yes; stopping at the first no is another rule."""
-    from paceline.theory.acceptance import block_probabilities
+    """Block verification takes the LARGEST i whose coin says yes; stopping at the first no is wrong."""
 
     def front_first(p: FloatArray, q: FloatArray, tokens: tuple[int, ...], chance: Chance) -> StepOutcome:
         running, kept = block_probabilities(p, q, tokens)
