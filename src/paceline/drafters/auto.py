@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from paceline.config import Settings, check_float, check_int
 from paceline.drafters.base import DraftContext, DrafterCapabilities
-from paceline.drafters.options import require_float, require_int
 from paceline.drafters.prediction import PredictionDrafter, PredictionOptions, PredictionSession
 from paceline.drafters.recycle import RecycleDrafter, RecycleOptions, RecycleSession
 from paceline.drafters.scored_tree import ScoredTree, merge_trees
@@ -23,7 +23,7 @@ from paceline.records import EMPTY_DRAFT, Draft, StepObservation
 
 
 @dataclass(frozen=True, slots=True)
-class AutoOptions:
+class AutoOptions(Settings):
     """Options of ``auto`` and of the sources it asks.
 
     ``verify_cost``: the curve r(M) the node count is chosen by. ``confident``: when the least likely
@@ -41,9 +41,9 @@ class AutoOptions:
     recycle: RecycleOptions = field(default_factory=RecycleOptions)
 
     def __post_init__(self) -> None:
-        require_float("auto", "confident", self.confident, 0.0, 1.0)
-        require_int("auto", "silent_after", self.silent_after, 1)
-        require_int("auto", "probe_nodes", self.probe_nodes, 1, 64)
+        check_float("auto: confident", self.confident, 0.0, 1.0)
+        check_int("auto: silent_after", self.silent_after, 1)
+        check_int("auto: probe_nodes", self.probe_nodes, 1, 64)
 
 
 class Trust:

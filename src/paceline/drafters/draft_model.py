@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.config import Settings, check_float
 from paceline.drafters.base import DraftContext, DrafterCapabilities
 from paceline.drafters.copy_check import copy_agreement, warn_if_low
 from paceline.drafters.draft_sequence import DraftSequence
-from paceline.drafters.options import require_float
 from paceline.drafters.vocabulary import copy_prompt, shared_vocabulary_size
 from paceline.errors import DrafterError
 from paceline.executors.base import Executor
@@ -26,13 +26,13 @@ _COPY_REPEATS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class DraftModelOptions:
+class DraftModelOptions(Settings):
     """``min_copy_agreement``: floor of the start-up self-test, which warns below it; 0 leaves it out."""
 
     min_copy_agreement: float = 0.3
 
     def __post_init__(self) -> None:
-        require_float("draft_model", "min_copy_agreement", self.min_copy_agreement, 0.0, 1.0)
+        check_float("draft_model: min_copy_agreement", self.min_copy_agreement, 0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

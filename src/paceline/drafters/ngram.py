@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from paceline.config import Settings, check_int
 from paceline.drafters.base import DraftContext, DrafterCapabilities
-from paceline.drafters.options import require_int
 from paceline.errors import ConfigError
 from paceline.records import EMPTY_DRAFT, Draft, StepObservation
 
@@ -19,15 +19,15 @@ _TOKEN_BITS = 32  # an n-gram's key is its token ids side by side in one integer
 
 
 @dataclass(frozen=True, slots=True)
-class NgramOptions:
+class NgramOptions(Settings):
     """``min_n``, ``max_n``: shortest and longest run of tokens to look up. 1 ≤ min_n ≤ max_n ≤ 16."""
 
     min_n: int = 2
     max_n: int = 5
 
     def __post_init__(self) -> None:
-        require_int("ngram", "max_n", self.max_n, 1, 16)
-        require_int("ngram", "min_n", self.min_n, 1)
+        check_int("ngram: max_n", self.max_n, 1, 16)
+        check_int("ngram: min_n", self.min_n, 1)
         if self.min_n > self.max_n:
             raise ConfigError(f"ngram: min_n={self.min_n} is larger than max_n={self.max_n}; lower min_n")
 

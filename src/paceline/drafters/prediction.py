@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paceline.config import Settings, check_float, check_int
 from paceline.drafters.base import DraftContext, DrafterCapabilities
-from paceline.drafters.options import require_float, require_int
 from paceline.drafters.scored_tree import ConfidenceTable, ScoredTree
 from paceline.records import Draft, StepObservation
 from paceline.tree import ROOT
@@ -21,7 +21,7 @@ _MOST_PLACES = 64  # places of one token that are compared in one search
 
 
 @dataclass(frozen=True, slots=True)
-class PredictionOptions:
+class PredictionOptions(Settings):
     """``max_match``: longest run compared when re-aligning. ``settled_after``: tokens that must agree in a
     row before an alignment counts as certain, so that later searches start from there. ``min_probability``:
     a node is drafted only while its whole path is at least this likely.
@@ -32,9 +32,9 @@ class PredictionOptions:
     min_probability: float = 0.15
 
     def __post_init__(self) -> None:
-        require_int("prediction", "max_match", self.max_match, 1, 256)
-        require_int("prediction", "settled_after", self.settled_after, 1, 256)
-        require_float("prediction", "min_probability", self.min_probability, 0.0, 1.0)
+        check_int("prediction: max_match", self.max_match, 1, 256)
+        check_int("prediction: settled_after", self.settled_after, 1, 256)
+        check_float("prediction: min_probability", self.min_probability, 0.0, 1.0)
 
 
 class PredictionSession:

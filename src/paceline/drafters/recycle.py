@@ -16,8 +16,8 @@ from heapq import heappop, heappush
 import numpy as np
 import numpy.typing as npt
 
+from paceline.config import Settings, check_float, check_int
 from paceline.drafters.base import DraftContext, DrafterCapabilities
-from paceline.drafters.options import require_float, require_int
 from paceline.drafters.scored_tree import ConfidenceTable, ScoredTree
 from paceline.records import Draft, IntArray, StepObservation
 from paceline.tree import ROOT
@@ -35,7 +35,7 @@ _NEGLIGIBLE = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class RecycleOptions:
+class RecycleOptions(Settings):
     """``num_successors``: k, successors kept per token (1–8); memory is 4·k + 1 bytes per vocabulary entry.
 
     ``min_probability``: a node is drafted only while its whole path is at least this likely.
@@ -45,8 +45,8 @@ class RecycleOptions:
     min_probability: float = 0.08
 
     def __post_init__(self) -> None:
-        require_int("recycle", "num_successors", self.num_successors, 1, len(_RANK_RATES[0]))
-        require_float("recycle", "min_probability", self.min_probability, 0.0, 1.0)
+        check_int("recycle: num_successors", self.num_successors, 1, len(_RANK_RATES[0]))
+        check_float("recycle: min_probability", self.min_probability, 0.0, 1.0)
 
 
 class SuccessorTable:

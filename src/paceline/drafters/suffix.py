@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from paceline.config import Settings, check_float, check_int
 from paceline.drafters.base import DraftContext, DrafterCapabilities
-from paceline.drafters.options import require_float, require_int
 from paceline.drafters.scored_tree import ConfidenceTable, ScoredTree
 from paceline.drafters.suffix_index import NOWHERE, SuffixIndex
 from paceline.errors import ConfigError
@@ -33,7 +33,7 @@ _Candidate = tuple[float, int, float, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class SuffixOptions:
+class SuffixOptions(Settings):
     """Options of the suffix drafter.
 
     ``min_match``: shortest run of last tokens that may be looked up (1–12). ``max_match``: longest one
@@ -49,11 +49,11 @@ class SuffixOptions:
     max_depth: int = 24
 
     def __post_init__(self) -> None:
-        require_int("suffix", "min_match", self.min_match, 1, _LONGEST)
-        require_int("suffix", "max_match", self.max_match, self.min_match, _LONGEST)
-        require_int("suffix", "max_depth", self.max_depth, 2, 64)
-        require_int("suffix", "shared_nodes", self.shared_nodes, 0)
-        require_float("suffix", "min_probability", self.min_probability, 0.0, 1.0)
+        check_int("suffix: min_match", self.min_match, 1, _LONGEST)
+        check_int("suffix: max_match", self.max_match, self.min_match, _LONGEST)
+        check_int("suffix: max_depth", self.max_depth, 2, 64)
+        check_int("suffix: shared_nodes", self.shared_nodes, 0)
+        check_float("suffix: min_probability", self.min_probability, 0.0, 1.0)
         if self.max_depth <= self.max_match:
             raise ConfigError(
                 f"suffix: max_depth={self.max_depth} leaves nothing to draft behind a match of "
