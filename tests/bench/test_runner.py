@@ -160,7 +160,8 @@ def test_the_json_holds_what_the_documentation_promises() -> None:
     assert len(data["runs"]) == 4
     promised = (
         "workload drafter model tokens seconds tokens_per_s tokens_per_step acceptance_rate "
-        "acceptance_rate_at identical_share distinct_4gram_share speedup draft_seconds verify_seconds other_seconds varied"
+        "acceptance_rate_at identical_share distinct_4gram_share speedup draft_seconds "
+        "verify_seconds other_seconds varied"
     )
     for run in data["runs"]:
         assert set(promised.split()) <= set(run)
