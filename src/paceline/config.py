@@ -1,0 +1,130 @@
+"""Frozen settings of an engine, and the checks that every settings record makes.
+
+An unknown name fails with the nearest valid one, and so does a value that would do nothing (design.md, law
+9).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
+
+from paceline.errors import ConfigError, nearest_name
+
+Acceptance = Literal["auto", "greedy", "rejection", "block", "coupled"]
+DEFAULT_NUM_DRAFT_TOKENS = 7
+"""Seven drafted nodes and the root are eight rows, which a CPU forward verifies for little more than one."""
+MAX_DRAFT_TOKENS = 64
+
+
+class Settings:
+    """Base of settings records: unknown names are :class:`ConfigError`, not ``TypeError``."""
+
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[Any]]]
+
+    def __new__(cls, *args: object, **settings: object) -> Any:
+        check_names(cls.__name__, settings, (field.name for field in dataclasses.fields(cls)))
+        return super().__new__(cls)
+
+
+def check_names(owner: str, given: Mapping[str, object], known: Any) -> None:
+    """Raise ``ConfigError`` for the first of ``given`` that is not in ``known``."""
+    names = list(known)
+    for name in given:
+        if name not in names:
+            raise ConfigError(f"{owner} has no setting {name!r}{nearest_name(name, names)}")
+
+
+def check_int(name: str, value: object, low: int, high: int | None = None, hint: str = "") -> None:
+    """Raise ``ConfigError`` unless ``value`` is a whole number in low … high."""
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    if is_int and low <= value and (high is None or value <= high):  # type: ignore[operator]
+        return
+    bounds = f"at least {low}" if high is None else f"from {low} to {high}"
+    raise ConfigError(f"{name}={value!r}: give a whole number {bounds}{hint and f' ({hint})'}")
+
+
+def check_float(name: str, value: object, low: float, high: float, hint: str = "") -> None:
+    """Raise ``ConfigError`` unless ``value`` is a finite number in low … high."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and math.isfinite(value) and low <= value <= high:  # type: ignore[arg-type, operator]
+        return
+    bounds = f"of at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
+    raise ConfigError(f"{name}={value!r}: give a number {bounds}{hint and f' ({hint})'}")
+
+
+def check_bool(name: str, value: object) -> None:
+    """Raise ``ConfigError`` unless ``value`` is True or False."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{name}={value!r}: give True or False")
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """Raise ``ConfigError`` unless ``value`` is one of ``choices``."""
+    if value not in choices:
+        near = nearest_name(value, choices) if isinstance(value, str) else ""
+        raise ConfigError(f"{name}={value!r}: give one of {', '.join(choices)}{near}")
+
+
+@dataclass(frozen=True, slots=True)
+class SpecConfig(Settings):
+    """How an engine drafts and verifies, unless a request says otherwise.
+
+    ``drafter``: a name of the registry. ``num_draft_tokens``: most nodes of one draft; ``None`` means 7, or 0
+    for the drafter ``none``. ``acceptance``: see ``engine/accept.py``; ``auto`` picks by draft and request.
+    At temperature 0 every rule keeps exactly the target's argmax, so requests at temperature 0 are always
+    legal.
+    """
+
+    drafter: str = "auto"
+    num_draft_tokens: int | None = None
+    acceptance: Acceptance = "auto"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.drafter, str) or not self.drafter:
+            raise ConfigError(f"drafter={self.drafter!r}: give a name, for example 'auto' or 'none'")
+        if self.num_draft_tokens is not None:
+            check_int("num_draft_tokens", self.num_draft_tokens, 0, MAX_DRAFT_TOKENS)
+        if self.drafter == "none" and self.num_draft_tokens:
+            raise ConfigError(
+                f"num_draft_tokens={self.num_draft_tokens} does nothing with drafter='none': "
+                f"choose a drafter or drop it"
+            )
+        check_choice("acceptance", self.acceptance, get_args(Acceptance))
+
+    @property
+    def draft_limit(self) -> int:
+        """Most nodes of one draft."""
+        if self.num_draft_tokens is not None:
+            return self.num_draft_tokens
+        return 0 if self.drafter == "none" else DEFAULT_NUM_DRAFT_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class EngineConfig(Settings):
+    """Sizes of an engine.
+
+    ``max_model_len``: longest sequence (prompt and reply) in tokens. ``max_batch_tokens``: rows of one
+    forward. ``max_num_requests``: requests that run at once; more wait. ``record_logit_hashes``: keep a
+    BLAKE2b hash of the raw logits (float32 bits) that each committed token was chosen from.
+    """
+
+    max_model_len: int
+    max_batch_tokens: int = 512
+    max_num_requests: int = 32
+    record_logit_hashes: bool = False
+
+    def __post_init__(self) -> None:
+        check_int("max_model_len", self.max_model_len, 2)
+        check_int("max_num_requests", self.max_num_requests, 1)
+        check_int(
+            "max_batch_tokens",
+            self.max_batch_tokens,
+            self.max_num_requests,
+            hint="each running request needs a row",
+        )
+        check_bool("record_logit_hashes", self.record_logit_hashes)

@@ -1,0 +1,227 @@
+"""The loop: scheduler → draft → verify → accept → commit, for any number of requests.
+
+engine = Engine(executor, tokenizer, eos_ids, drafters, spec, config)
+engine.add_request("0", prompt_ids, SamplingParams(temperature=0))
+while engine.has_unfinished:
+    for output in engine.step(): ...
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from paceline.config import EngineConfig, SpecConfig
+from paceline.drafters.base import DraftContext, Drafter
+from paceline.engine import commit as committing
+from paceline.engine.accept import accept
+from paceline.engine.admit import check_request, length_limit
+from paceline.engine.draft import propose
+from paceline.engine.outputs import CompletionOutput, StepOutput
+from paceline.engine.request import Request, logger
+from paceline.engine.scheduler import Plan, Scheduler, advance
+from paceline.engine.text import TextStream, TokenDecoder
+from paceline.engine.verify import verify
+from paceline.errors import ConfigError
+from paceline.executors.base import Executor
+from paceline.kv.block_pool import BlockPool
+from paceline.kv.block_table import BlockTable
+from paceline.records import Draft, FloatArray
+from paceline.sampling.chance import Chance, SeededChance
+from paceline.sampling.params import SamplingParams
+from paceline.sampling.sampler import RequestSampler, resolve_acceptance
+
+DrafterFactory = Callable[[str], Drafter]
+ChanceFactory = Callable[[int], Chance]
+
+
+class Engine:
+    """Runs requests on one executor.
+
+    ``drafters`` builds a drafter from its name; each name is built once, when a request first needs it.
+    ``chance`` makes the source of randomness of a seed (tests enumerate theirs). Not thread-safe: one caller.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        decoder: TokenDecoder,
+        eos_ids: Iterable[int],
+        drafters: DrafterFactory,
+        spec: SpecConfig,
+        config: EngineConfig,
+        chance: ChanceFactory = SeededChance,
+    ) -> None:
+        self.executor = executor
+        self.spec = spec
+        self.config = config
+        self._decoder = decoder
+        self._build_drafter = drafters
+        self._drafters: dict[str, Drafter] = {}
+        self._chance = chance
+        self._pool = BlockPool(executor.num_blocks)
+        self._scheduler = Scheduler(config, self._pool)
+        self._requests: dict[str, Request] = {}
+        self._rules = committing.CommitRules(frozenset(eos_ids), self._token_text, config.record_logit_hashes)
+
+    @property
+    def has_unfinished(self) -> bool:
+        return bool(self._requests)
+
+    @property
+    def num_free_blocks(self) -> int:
+        """KV blocks that no request holds."""
+        return self._pool.num_free
+
+    def drafter(self, name: str) -> Drafter:
+        """Return the drafter ``name``, built on first use. Raises ``DrafterError`` or ``ConfigError``."""
+        if name not in self._drafters:
+            self._drafters[name] = self._build_drafter(name)
+        return self._drafters[name]
+
+    def add_request(self, request_id: str, prompt: Sequence[int], params: SamplingParams) -> None:
+        """Queue a request. ``params.prediction`` must be token ids here.
+
+        Raises ``PromptError``, ``ConfigError``, ``CacheFullError`` or ``DrafterError``; nothing is queued
+        then.
+        """
+        if request_id in self._requests:
+            raise ConfigError(f"request_id={request_id!r} is running already: give another one")
+        prompt = tuple(int(token) for token in prompt)
+        check_request(prompt, params, self.config, self.executor)
+        drafter = self.drafter(self._drafter_name(params))
+        request = self._new_request(request_id, prompt, params)
+        self._start_drafting(request, drafter)
+        self._requests[request_id] = request
+        self._scheduler.waiting.append(request)
+
+    def abort(self, request_id: str) -> CompletionOutput | None:
+        """End a request now and free what it holds; return what it has so far, ``None`` if it is unknown."""
+        request = self._requests.get(request_id)
+        if request is None:
+            return None
+        request.finish_reason = "abort"
+        self._finish(request)
+        return request.completion(0)
+
+    def step(self) -> list[StepOutput]:
+        """Run one forward and commit what it decided. Returns one entry per request that got tokens.
+
+        When the forward or an acceptance raises, requests that were not settled keep nothing of this step and
+        go on without drafts, because their drafters were not told what became of the last one.
+        """
+        plans = self._scheduler.plan()
+        outputs: list[StepOutput] = []
+        unsettled = deque(plans)
+        try:
+            drafts = [propose(plan, self.executor.vocab_size) for plan in plans]
+            for plan, draft, rows in zip(plans, drafts, self._verify(plans, drafts), strict=True):
+                if advance(plan):
+                    outputs.append(self._settle(plan.request, draft, rows))
+                unsettled.popleft()
+        finally:
+            for plan in unsettled:
+                plan.request.end_drafting()
+            for plan in plans:
+                plan.request.table.truncate(plan.request.computed)
+        return outputs
+
+    def check_integrity(self) -> None:
+        """Raise ``AssertionError`` if a KV block is lost or has two owners, or a request is in no queue."""
+        self._pool.check(request.table.blocks for request in self._requests.values())
+        queued = [*self._scheduler.running, *self._scheduler.waiting]
+        assert sorted(map(id, queued)) == sorted(map(id, self._requests.values())), "a request is in no queue"
+        for request in queued:
+            assert request.computed <= request.table.capacity, "computed tokens without a slot"
+            assert request.pending >= 1, "a running request must have a root"
+
+    def _verify(self, plans: list[Plan], drafts: list[Draft]) -> list[FloatArray]:
+        if not plans:
+            return []
+        start = time.perf_counter()
+        rows = verify(self.executor, plans, drafts)
+        seconds = time.perf_counter() - start
+        for plan in plans:
+            counts = plan.request.counts
+            counts.started = counts.started or start
+            counts.num_forwards += 1
+            counts.verify_seconds += seconds
+        return rows
+
+    def _settle(self, request: Request, draft: Draft, rows: FloatArray) -> StepOutput:
+        """Accept, commit, settle the cache, tell the drafter, and report."""
+        root = request.tokens[-1]
+        acceptance = accept(request.sampler, draft, rows)
+        tokens = committing.commit(request, draft, acceptance, rows, self._rules)
+        committing.observe(request, draft, acceptance, tokens, root, rows)
+        if request.is_running:
+            committing.settle_cache(request, acceptance, self.executor)
+            return StepOutput(request.request_id, tokens, request.text.take_delta(ended=False))
+        self._finish(request)
+        return StepOutput(
+            request.request_id, tokens, request.text.take_delta(ended=True), request.completion(0)
+        )
+
+    def _finish(self, request: Request) -> None:
+        self._scheduler.remove(request)
+        del self._requests[request.request_id]
+        request.release()
+
+    def _drafter_name(self, params: SamplingParams) -> str:
+        if params.drafter is not None:
+            return params.drafter
+        if params.prediction and self.spec.drafter not in ("auto", "prediction"):
+            return "prediction"
+        return self.spec.drafter
+
+    def _new_request(self, request_id: str, prompt: tuple[int, ...], params: SamplingParams) -> Request:
+        seed = secrets.randbits(64) if params.seed is None else params.seed
+        rule = resolve_acceptance(self.spec.acceptance, params)
+        return Request(
+            request_id,
+            prompt,
+            params,
+            length_limit(prompt, params, self.config),
+            self._draft_limit(params),
+            RequestSampler(params, prompt, self._rules.eos_ids, rule, self._chance(seed)),
+            TextStream(
+                self._decoder,
+                params.stop_strings,
+                params.include_stop_str_in_output,
+                params.skip_special_tokens,
+            ),
+            BlockTable(self._pool, self.executor.block_size),
+        )
+
+    def _draft_limit(self, params: SamplingParams) -> int:
+        if params.num_draft_tokens is not None:
+            return params.num_draft_tokens
+        if self.spec.num_draft_tokens is None:
+            return SpecConfig(drafter=self._drafter_name(params)).draft_limit
+        return self.spec.num_draft_tokens
+
+    def _start_drafting(self, request: Request, drafter: Drafter) -> None:
+        if request.draft_limit == 0 or drafter.name == "none":
+            return
+        prediction = request.params.prediction
+        context = DraftContext(
+            request.request_id,
+            tuple(request.tokens),
+            request.sampler,
+            prediction if isinstance(prediction, tuple) else (),
+        )
+        request.num_top_tokens = drafter.capabilities.num_top_tokens
+        try:
+            request.session = drafter.start(context)
+        except Exception:
+            logger.warning(
+                "drafter %s did not start; request %s goes on without drafts",
+                drafter.name,
+                request.request_id,
+                exc_info=True,
+            )
+
+    def _token_text(self, token: int) -> str:
+        return self._decoder.token_bytes(token, skip_special=False).decode("utf-8", "replace")

@@ -1,0 +1,67 @@
+"""The native sampling functions behind one thin Python function each.
+
+Their meaning is written out in :mod:`paceline.sampling.reference`. Logits are float32 [V], C-contiguous. All
+raise ``ValueError`` when a row holds NaN or leaves no token possible.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from paceline.native import _core  # type: ignore[attr-defined]
+from paceline.records import FloatArray, IntArray, TokenLaw
+
+_native = _core.sampling
+
+
+@lru_cache(maxsize=4)
+def _whole_vocabulary(size: int) -> IntArray:
+    ids = np.arange(size, dtype=np.int32)
+    ids.flags.writeable = False
+    return ids
+
+
+def _to_law(ids: IntArray | None, probs: npt.NDArray[np.float64]) -> TokenLaw:
+    return TokenLaw(_whole_vocabulary(len(probs)) if ids is None else ids, probs)
+
+
+def argmax(logits: FloatArray) -> int:
+    """Return the most likely token, the lowest id on ties."""
+    token: int = _native.argmax(logits)
+    return token
+
+
+def filtered_law(logits: FloatArray, temperature: float, top_k: int, top_p: float, min_p: float) -> TokenLaw:
+    """Return the law after temperature, min-p, top-k and top-p (0, 1 and 0 switch the last three off)."""
+    return _to_law(*_native.filtered_law(logits, temperature, top_k, top_p, min_p))
+
+
+def coupled_token(law: TokenLaw, key: int) -> int:
+    """Return the token that maximises log p + Gumbel noise belonging to (key, token)."""
+    return int(law.ids[_native.coupled_index(law.ids, law.probs, key)])
+
+
+def inverse_token(law: TokenLaw, uniform: float) -> int:
+    """Return the token at which the cumulated probability passes ``uniform`` in [0, 1)."""
+    return int(law.ids[_native.inverse_index(law.probs, uniform)])
+
+
+def positive_difference(p: TokenLaw, q: TokenLaw, scale: float = 1.0) -> tuple[TokenLaw, float]:
+    """Return norm(max(scale·p - q, 0)) and its mass before normalising; an empty law when the mass is 0."""
+    (ids, probs), mass = _native.positive_difference(p.ids, p.probs, q.ids, q.probs, scale)
+    return TokenLaw(ids, probs), mass
+
+
+def log_sum_exp(logits: FloatArray) -> float:
+    """Return log(sum(exp(logits)))."""
+    total: float = _native.log_sum_exp(logits)
+    return total
+
+
+def top_ids(rows: FloatArray, wanted: int) -> IntArray:
+    """Return int32 [N, wanted]: ids of the largest of float32 [N, V], best first, lower id first on ties."""
+    ids: IntArray = _native.top_ids(rows, wanted)
+    return ids
