@@ -1,0 +1,121 @@
+"""What the documents say exists: commands with their options, make targets, links, names in examples."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import typer
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+INLINE = re.compile(r"`(paceline [^`]*|make [^`]*)`")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def blocks(path: Path, *languages: str) -> Iterator[str]:
+    for language, body in BLOCK.findall(path.read_text(encoding="utf-8")):
+        if language in languages:
+            yield body
+
+
+def command_lines() -> Iterator[tuple[Path, str]]:
+    """Yield each shell line of a code block, and each inline command that is more than a name."""
+    for path in DOCUMENTS:
+        for body in blocks(path, "sh", "bash", "console"):
+            yield from ((path, line.removeprefix("$ ")) for line in body.replace("\\\n", " ").splitlines())
+        text = BLOCK.sub("", path.read_text(encoding="utf-8"))
+        yield from ((path, found) for found in INLINE.findall(text))
+
+
+PACELINE = [(p, line) for p, line in command_lines() if line.startswith("paceline ")]
+MAKE = [(p, line) for p, line in command_lines() if re.match(r"(\w+=\S+ )*make ", line)]
+
+
+def parse_command(line: str) -> None:
+    """Let the program's own parser read ``line``, without running it."""
+    from paceline.cli.main import app
+
+    command: click.Command = typer.main.get_command(app)
+    arguments = shlex.split(line, comments=True)[1:]
+    context = click.Context(command, info_name="paceline")
+    while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
+        found = command.get_command(context, arguments[0])
+        assert found is not None, f"{arguments[0]!r} is no command"
+        command, arguments = found, arguments[1:]
+    command.make_context(command.name, arguments, resilient_parsing=not arguments)
+
+
+@pytest.mark.parametrize(("path", "line"), PACELINE, ids=lambda v: v if isinstance(v, str) else name(v))
+def test_each_paceline_command_is_understood(path: Path, line: str) -> None:
+    try:
+        parse_command(line)
+    except click.UsageError as error:
+        pytest.fail(f"{name(path)}: {line!r}: {error.format_message()}")
+
+
+def test_a_wrong_command_would_be_noticed() -> None:
+    with pytest.raises(AssertionError, match="no command"):
+        parse_command("paceline generation x")
+    with pytest.raises(click.UsageError, match="No such option"):
+        parse_command("paceline bench --modell x")
+
+
+@pytest.mark.parametrize(("path", "line"), MAKE, ids=lambda v: v if isinstance(v, str) else name(v))
+def test_each_make_target_exists(path: Path, line: str) -> None:
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    wanted = [word for word in line.partition("#")[0].split() if word != "make" and "=" not in word]
+    assert set(wanted) <= set(targets), f"{name(path)}: {line!r}"
+
+
+def anchors(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in LINK.findall(BLOCK.sub("", path.read_text(encoding="utf-8"))):
+        if re.match(r"https?:|mailto:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        found = (path.parent / file).resolve() if file else path
+        assert found.exists(), f"{name(path)} links to {target}, which is not there"
+        assert not anchor or anchor in anchors(found), f"{name(path)}: no heading for {target}"
+
+
+def test_every_document_can_be_reached_from_the_index() -> None:
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    pages = [p for p in (ROOT / "docs").glob("*.md") if p.name != "index.md"]
+    missing = [p.name for p in pages if f"({p.name})" not in index]
+    assert not missing, f"docs/index.md does not mention {missing}"
+
+
+PYTHON = [(p, body) for p in DOCUMENTS for body in blocks(p, "python")]
+
+
+@pytest.mark.parametrize(("path", "body"), PYTHON, ids=lambda v: "code" if isinstance(v, str) else name(v))
+def test_python_examples_import_names_that_exist(path: Path, body: str) -> None:
+    for node in ast.walk(ast.parse(body)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("paceline"):
+            module = importlib.import_module(node.module or "")
+            for alias in node.names:
+                assert hasattr(module, alias.name), f"{name(path)}: {node.module} has no {alias.name}"
+
+
+def test_the_readme_is_complete() -> None:
+    """No gap is left where a figure belongs."""
+    for path in DOCUMENTS:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"to be completed|TODO|<!-- TABLE|<!-- FIGURE", text), f"{name(path)} has a gap"
