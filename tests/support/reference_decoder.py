@@ -50,8 +50,10 @@ class ReferenceDecoder:
         for layer in range(spec.num_layers):
             hidden = hidden + self._attention(layer, hidden)
             hidden = hidden + self._feed_forward(layer, hidden)
-        logits = self._norm("output_norm.weight", hidden) @ self._head.T
-        return _softcap(logits, spec.final_softcap)
+        return _softcap(self._output(self._norm("output_norm.weight", hidden)), spec.final_softcap)
+
+    def _output(self, x: Array) -> Array:
+        return x @ self._head.T
 
     def _attention(self, layer: int, hidden: Array) -> Array:
         spec, prefix = self.spec, f"blk.{layer}."

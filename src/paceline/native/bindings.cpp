@@ -252,9 +252,9 @@ double read_seconds(ThreadPool& pool, Bytes memory) {
 
 }  // namespace
 
-void bind_sampling(nb::module_& m);
-
 }  // namespace paceline
+
+void bind_sampling(nb::module_& m);  // bind_sampling.cpp
 
 NB_MODULE(_core, m) {
   using namespace paceline;

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kReplicatedRows = 4;   // up to here preparing rows twice is cheaper than a barrier
 constexpr int kSplitRows = 16;       // up to here attention is shared out by chunks, above by rows
-constexpr int kWorkPerLayer = 4;
+constexpr int kWorkPerLayer = 5;  // qkv, attention, output, gate and up, down
 
 int round_up(int n, int to) { return (n + to - 1) / to * to; }
 

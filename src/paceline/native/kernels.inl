@@ -49,7 +49,7 @@ void pack_quants(const ActivationBlock& b, int r, const float* x, int groups, un
     std::int8_t* q = b.quants + (static_cast<std::int64_t>(g) * w + r) * 32;
     store_s8(q, qlo);
     store_s8(q + 16, qhi);
-    const std::int32_t slo = reduce_add(qlo), shi = reduce_add(qhi), sum = slo + shi;
+    const std::int32_t sum = reduce_add(iadd(qlo, qhi));
     const std::int64_t at = static_cast<std::int64_t>(g) * w + r;
     b.scales[at] = d;
     b.sums[at] = d * static_cast<float>(sum);
@@ -57,8 +57,9 @@ void pack_quants(const ActivationBlock& b, int r, const float* x, int groups, un
     if (offset_mask & 2) b.offsets[1][at] = -16 * sum;
     if (offset_mask & 4) b.offsets[2][at] = -128 * sum;
     if (offset_mask & 8) {
-      b.offsets[3][(2 * static_cast<std::int64_t>(g)) * w + r] = -32 * slo;
-      b.offsets[3][(2 * static_cast<std::int64_t>(g) + 1) * w + r] = -32 * shi;
+      const std::int32_t low = reduce_add(qlo);
+      b.offsets[3][(2 * static_cast<std::int64_t>(g)) * w + r] = -32 * low;
+      b.offsets[3][(2 * static_cast<std::int64_t>(g) + 1) * w + r] = -32 * (sum - low);
     }
   }
 }
@@ -104,6 +105,7 @@ inline void quant_tile(const std::uint8_t* p, int groups, const ActivationBlock&
   const float* sa = b.sums;
   const std::int32_t* off = L::offset >= 0 ? b.offsets[L::offset] : nullptr;
   F d = zero(), m = zero();
+#pragma GCC unroll 16
   for (int r = 0; r < Width; ++r) acc[r] = zero();
   for (int g = 0; g < groups; ++g) {
     if constexpr (L::two_level) {
@@ -118,6 +120,7 @@ inline void quant_tile(const std::uint8_t* p, int groups, const ActivationBlock&
     const std::uint8_t* s = p + L::quant_bytes;
     if constexpr (K == Kind::Q6_K) {
       const F d0 = mul(d, load_s8(s)), d1 = mul(d, load_s8(s + 16));
+#pragma GCC unroll 16
       for (int r = 0; r < Width; ++r) {
         const I lo = dot<L::largest, 0, 4>(q, a + 32 * r, iset1(off[r]));
         const I hi = dot<L::largest, 4, 8>(q, a + 32 * r, iset1(off[Width + r]));
@@ -134,6 +137,7 @@ inline void quant_tile(const std::uint8_t* p, int groups, const ActivationBlock&
         dw = load_half(reinterpret_cast<const std::uint16_t*>(s));
         if constexpr (L::has_min) mw = load_half(reinterpret_cast<const std::uint16_t*>(s + 32));
       }
+#pragma GCC unroll 16
       for (int r = 0; r < Width; ++r) {
         I start = izero();
         if constexpr (L::offset >= 0) start = iset1(off[r]);
@@ -160,10 +164,12 @@ inline F load_weights(const std::uint8_t* p, int input) {
 template <Kind K, int Width>
 inline void float_tile(const std::uint8_t* p, int groups, const ActivationBlock& b, F* acc) {
   const float* x = b.values;
+#pragma GCC unroll 16
   for (int r = 0; r < Width; ++r) acc[r] = zero();
   for (int i = 0; i < 32 * groups; ++i, x += Width) {
     if (i % 2 == 0) prefetch(p + (K == Kind::F32 ? 128 : 64) * (i / 2) + kPrefetchAhead);
     const F w = load_weights<K>(p, i);
+#pragma GCC unroll 16
     for (int r = 0; r < Width; ++r) acc[r] = fma(w, set1(x[r]), acc[r]);
   }
 }
@@ -176,6 +182,7 @@ inline void gemm_width(const WeightView& w, int tile, const ActivationBlock& b, 
   } else {
     quant_tile<K, Width>(w.tile(tile), w.groups, b, acc);
   }
+#pragma GCC unroll 16
   for (int r = 0; r < Width; ++r)
     if (r < b.rows) store(out + r * stride, acc[r]);
 }
