@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.drafters.auto import AutoDrafter, AutoOptions, Trust
+from paceline.drafters.suffix import SuffixOptions
 from paceline.drafters.verify_cost import VerifyCost
 from paceline.errors import ConfigError
 from support.draft_play import context, observation, play
@@ -60,7 +61,8 @@ def test_wrong_drafts_teach_caution() -> None:
     pairs = [(rng.randrange(50_000), rng.randrange(50_000)) for _ in range(120)]
     prompt = [token for a, b in pairs for token in (a, b, rng.randrange(50_000))]
     reply = [token for a, b in pairs for token in (a, b, rng.randrange(50_000))]
-    steps = play(AutoDrafter(50_000).start(context(prompt)), prompt, reply, 7)
+    options = AutoOptions(suffix=SuffixOptions(min_match=2))
+    steps = play(AutoDrafter(50_000, options).start(context(prompt)), prompt, reply, 7)
     third = len(steps) // 3
     assert sum(len(s.draft) for s in steps[-third:]) < 0.7 * sum(len(s.draft) for s in steps[:third])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -39,16 +41,27 @@ def best_paths(tree: ScoredTree) -> dict[tuple[int, ...], float]:
 
 @given(trees=st.lists(scored_trees(), max_size=3), limit=st.integers(0, 10))
 def test_merging_keeps_the_likeliest_paths_of_all(trees: list[ScoredTree], limit: int) -> None:
+    whole = best_paths(merge_trees(trees, 99))
+    for path, value in whole.items():
+        claims = [best_paths(tree)[path] for tree in trees if path in best_paths(tree)]
+        independent = 1.0 - math.prod(1.0 - claim for claim in claims)
+        assert max(claims) - 1e-12 <= value <= independent + 1e-12
+        assert value <= (whole[path[:-1]] if len(path) > 1 else 1.0)
+    assert set(whole) == {path for tree in trees for path in best_paths(tree)}
     merged = merge_trees(trees, limit)
-    union: dict[tuple[int, ...], float] = {}
-    for tree in trees:
-        for path, value in best_paths(tree).items():
-            union[path] = max(union.get(path, 0.0), value)
-    expected = sorted(union.values(), reverse=True)[:limit]
-    assert merged.paths == expected
-    for path, value in best_paths(merged).items():
-        assert union[path] == value
+    assert merged.paths == sorted(whole.values(), reverse=True)[:limit]
+    assert all(whole[path] == value for path, value in best_paths(merged).items())
     TokenTree(tuple(merged.tokens), tuple(merged.parents))  # valid, or it raises
+
+
+def test_two_that_agree_are_surer_than_one() -> None:
+    first, second = ScoredTree(), ScoredTree()
+    first.add(5, ROOT, 0.5, 0.5)
+    second.add(5, ROOT, 0.4, 0.4)
+    second.add(6, ROOT, 0.3, 0.3)
+    merged = merge_trees([first, second], 2)
+    assert merged.tokens == [5, 6]
+    assert merged.paths == pytest.approx([0.7, 0.3])
 
 
 def test_an_estimate_moves_from_the_prior_to_the_data() -> None:

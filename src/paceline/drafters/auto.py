@@ -19,7 +19,15 @@ from paceline.drafters.recycle import RecycleDrafter, RecycleOptions, RecycleSes
 from paceline.drafters.scored_tree import ScoredTree, merge_trees
 from paceline.drafters.suffix import SuffixDrafter, SuffixOptions, SuffixSession
 from paceline.drafters.verify_cost import VerifyCost
+from paceline.errors import ConfigError
 from paceline.records import EMPTY_DRAFT, Draft, StepObservation
+
+_PARTS: dict[str, type] = {
+    "verify_cost": VerifyCost,
+    "prediction": PredictionOptions,
+    "suffix": SuffixOptions,
+    "recycle": RecycleOptions,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +52,9 @@ class AutoOptions(Settings):
         check_float("auto: confident", self.confident, 0.0, 1.0)
         check_int("auto: silent_after", self.silent_after, 1)
         check_int("auto: probe_nodes", self.probe_nodes, 1, 64)
+        for name, kind in _PARTS.items():
+            if not isinstance(getattr(self, name), kind):
+                raise ConfigError(f"auto: {name}={getattr(self, name)!r}: give a {kind.__name__}")
 
 
 class Trust:

@@ -42,7 +42,7 @@ class SuffixOptions(Settings):
     each) that hold past replies of all requests; 0 shares nothing. ``max_depth``: longest run counted.
     """
 
-    min_match: int = 2
+    min_match: int = 1
     max_match: int = 12
     min_probability: float = 0.2
     shared_nodes: int = 100_000

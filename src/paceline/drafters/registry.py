@@ -1,0 +1,149 @@
+"""Drafters by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from paceline.config import check_int
+from paceline.drafters.auto import AutoDrafter, AutoOptions
+from paceline.drafters.base import Drafter
+from paceline.drafters.draft_model import DraftModel, DraftModelDrafter, DraftModelOptions
+from paceline.drafters.ngram import NgramDrafter, NgramOptions
+from paceline.drafters.none import NoneDrafter
+from paceline.drafters.prediction import PredictionDrafter, PredictionOptions
+from paceline.drafters.recycle import RecycleDrafter, RecycleOptions
+from paceline.drafters.suffix import SuffixDrafter, SuffixOptions
+from paceline.drafters.verify_cost import VerifyCost
+from paceline.errors import ConfigError, nearest_name
+from paceline.executors.base import Executor
+
+DRAFTER_NAMES = ("none", "ngram", "suffix", "recycle", "prediction", "draft_model", "auto")
+_SELF = "self:"
+_LEAST_DRAFT_DEPTH = 4
+_MOST_DRAFT_DEPTH = 32
+
+LoadDraftModel = Callable[[str], DraftModel]
+
+
+def build_drafter(
+    spec: str | Drafter,
+    *,
+    target: Executor,
+    target_vocabulary: Sequence[str],
+    num_draft_tokens: int,
+    load_draft_model: LoadDraftModel | None = None,
+    verify_cost: VerifyCost | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Drafter:
+    """Return the drafter that ``spec`` names, or ``spec`` itself when it is one already.
+
+    Names: ``none``, ``ngram``, ``suffix``, ``recycle``, ``prediction``, ``auto``,
+    ``draft_model:<name or path>`` and ``draft_model:self:N`` (the target's first N layers).
+    ``target_vocabulary``: text of each token id. ``num_draft_tokens``: most tokens drafted per step; sizes
+    what ``suffix`` counts. ``load_draft_model``: loads a draft model by name or path. ``verify_cost``:
+    measured curve for ``auto``; the conservative one otherwise. ``options``: fields of the drafter's options
+    record.
+
+    Raises ``ConfigError`` for an unknown name or option (naming the nearest), ``VocabularyMismatchError`` and
+    ``DrafterError`` when a draft model does not fit the target. Build before the first request runs.
+    """
+    check_int("num_draft_tokens", num_draft_tokens, 0)
+    given = dict(options or {})
+    if not isinstance(spec, str):
+        return _ready_made(spec, given)
+    name, _, argument = spec.partition(":")
+    if name not in DRAFTER_NAMES:
+        raise ConfigError(
+            f"drafter={spec!r} is unknown{nearest_name(name, DRAFTER_NAMES)}; valid: {_usage()}"
+        )
+    if name == "draft_model":
+        model = _draft_model(spec, argument, target, target_vocabulary, load_draft_model)
+        return DraftModelDrafter(
+            model,
+            target=target,
+            target_vocabulary=target_vocabulary,
+            options=DraftModelOptions(**given),
+        )
+    if argument:
+        raise ConfigError(f"drafter={spec!r}: {name!r} takes nothing after a colon; valid: {_usage()}")
+    return _cheap_drafter(name, target.vocab_size, num_draft_tokens, verify_cost, given)
+
+
+def _cheap_drafter(
+    name: str, vocab_size: int, num_draft_tokens: int, verify_cost: VerifyCost | None, given: dict[str, Any]
+) -> Drafter:
+    """Build a drafter that needs no second model."""
+    if name == "none":
+        if given:
+            raise ConfigError(
+                f"drafter='none' takes no options, but got {', '.join(map(repr, given))}; leave them out"
+            )
+        return NoneDrafter()
+    if name == "ngram":
+        return NgramDrafter(NgramOptions(**given))
+    if name == "suffix":
+        return SuffixDrafter(_sized(SuffixOptions(**given), given, num_draft_tokens))
+    if name == "recycle":
+        return RecycleDrafter(vocab_size, RecycleOptions(**given))
+    if name == "prediction":
+        return PredictionDrafter(PredictionOptions(**given))
+    if verify_cost is not None:
+        given.setdefault("verify_cost", verify_cost)
+    auto = AutoOptions(**given)
+    if "suffix" not in given:
+        auto = replace(auto, suffix=_sized(auto.suffix, {}, num_draft_tokens))
+    return AutoDrafter(vocab_size, auto)
+
+
+def _sized(options: SuffixOptions, given: Mapping[str, Any], num_draft_tokens: int) -> SuffixOptions:
+    """Let the suffix tree count as deep as a longest match plus a whole draft, unless the caller chose."""
+    if "max_depth" in given:
+        return options
+    depth = options.max_match + min(max(num_draft_tokens, _LEAST_DRAFT_DEPTH), _MOST_DRAFT_DEPTH)
+    return replace(options, max_depth=depth)
+
+
+def _draft_model(
+    spec: str,
+    argument: str,
+    target: Executor,
+    target_vocabulary: Sequence[str],
+    load_draft_model: LoadDraftModel | None,
+) -> DraftModel:
+    """Load the draft model that ``argument`` names."""
+    if not argument:
+        raise ConfigError(
+            f"drafter={spec!r} names no model; write draft_model:<name or path> or draft_model:self:N"
+        )
+    if argument.startswith(_SELF):
+        layers = argument.removeprefix(_SELF)
+        if not (layers.isascii() and layers.isdigit() and int(layers) >= 1):
+            raise ConfigError(
+                f"drafter={spec!r}: {layers!r} is no layer count; write e.g. draft_model:self:8"
+            )
+        executor = target.first_layers(int(layers), target.num_blocks)
+        return DraftModel(argument, executor, target_vocabulary)
+    if load_draft_model is None:
+        raise ConfigError(f"drafter={spec!r}: no loader for draft models was given; pass load_draft_model")
+    return load_draft_model(argument)
+
+
+def _ready_made(drafter: object, given: Mapping[str, Any]) -> Drafter:
+    """Check an object that claims to be a drafter."""
+    if not isinstance(drafter, Drafter):
+        raise ConfigError(
+            f"drafter={drafter!r} is neither a name nor a Drafter (an object with name, capabilities and "
+            f"start); valid names: {_usage()}"
+        )
+    if given:
+        raise ConfigError(
+            f"options {', '.join(map(repr, given))} given with a ready-made drafter; set them on it instead"
+        )
+    return drafter
+
+
+def _usage() -> str:
+    forms = {"draft_model": "draft_model:<name, path or self:N>"}
+    return ", ".join(forms.get(name, name) for name in DRAFTER_NAMES)

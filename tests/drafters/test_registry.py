@@ -1,0 +1,135 @@
+"""Drafters by name: each name builds its drafter, wrong ones name the nearest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from paceline.drafters.auto import AutoDrafter, AutoOptions
+from paceline.drafters.base import Drafter
+from paceline.drafters.draft_model import DraftModel, DraftModelDrafter
+from paceline.drafters.ngram import NgramDrafter, NgramOptions
+from paceline.drafters.registry import DRAFTER_NAMES, build_drafter
+from paceline.drafters.suffix import SuffixDrafter, SuffixOptions
+from paceline.drafters.verify_cost import VerifyCost
+from paceline.errors import ConfigError
+from paceline.executors.base import ForwardBatch
+from paceline.records import FloatArray, IntArray
+
+WORDS = ["<s>", "Ġone", "Ġtwo"]
+
+
+@dataclass
+class Weights:
+    """An executor that only says what it is."""
+
+    num_layers: int = 4
+    vocab_size: int = 3
+    max_context: int = 64
+    block_size: int = 8
+    num_blocks: int = 8
+    shared: list[int] = field(default_factory=list)
+
+    def forward(self, batch: ForwardBatch) -> FloatArray:
+        raise AssertionError("nothing to compute")
+
+    def move_slots(self, source: IntArray, destination: IntArray) -> None:
+        raise AssertionError("nothing to move")
+
+    def first_layers(self, num_layers: int, num_blocks: int) -> Weights:
+        self.shared.append(num_layers)
+        return Weights(num_layers, num_blocks=num_blocks)
+
+
+def build(spec: Any, **settings: Any) -> Drafter:
+    return build_drafter(
+        spec,
+        target=settings.pop("target", Weights()),
+        target_vocabulary=WORDS,
+        num_draft_tokens=7,
+        **settings,
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in DRAFTER_NAMES if name != "draft_model"])
+def test_each_name_builds_its_drafter(name: str) -> None:
+    drafter = build(name)
+    assert isinstance(drafter, Drafter)
+    assert drafter.name == name
+
+
+def test_options_reach_the_drafter() -> None:
+    ngram = build("ngram", options={"max_n": 4})
+    assert isinstance(ngram, NgramDrafter)
+    assert ngram.options == NgramOptions(max_n=4)
+    auto = build("auto", options={"confident": 0.9}, verify_cost=VerifyCost((1.0, 1.5)))
+    assert isinstance(auto, AutoDrafter)
+    assert auto.options.confident == 0.9
+    assert auto.options.verify_cost.ratios == (1.0, 1.5)
+
+
+def test_the_suffix_tree_counts_as_deep_as_a_draft_can_be() -> None:
+    by_default, by_hand = build("suffix"), build("suffix", options={"max_depth": 20})
+    assert isinstance(by_default, SuffixDrafter)
+    assert isinstance(by_hand, SuffixDrafter)
+    assert by_default.options.max_depth == SuffixOptions().max_match + 7
+    assert by_hand.options.max_depth == 20
+    mine = AutoOptions(suffix=SuffixOptions(max_depth=30))
+    kept = build("auto", options={"suffix": mine.suffix})
+    assert isinstance(kept, AutoDrafter)
+    assert kept.options.suffix.max_depth == 30
+
+
+def test_the_first_layers_of_the_target_draft() -> None:
+    target = Weights()
+    drafter = build("draft_model:self:2", target=target, options={"min_copy_agreement": 0.0})
+    assert isinstance(drafter, DraftModelDrafter)
+    assert drafter.name == "draft_model:self:2"
+    assert target.shared == [2]
+    assert not drafter.capabilities.can_branch
+    assert drafter.capabilities.gives_probabilities
+
+
+def test_a_draft_model_is_loaded_by_name() -> None:
+    asked: list[str] = []
+
+    def load(name: str) -> DraftModel:
+        asked.append(name)
+        return DraftModel(name, Weights(), WORDS)
+
+    drafter = build(
+        "draft_model:C:/models/a.gguf", load_draft_model=load, options={"min_copy_agreement": 0.0}
+    )
+    assert drafter.name == "draft_model:C:/models/a.gguf"
+    assert asked == ["C:/models/a.gguf"]
+
+
+def test_a_ready_made_drafter_is_taken_as_it_is() -> None:
+    drafter = NgramDrafter()
+    assert build(drafter) is drafter
+    with pytest.raises(ConfigError, match="'max_n' given with a ready-made drafter"):
+        build(drafter, options={"max_n": 3})
+    with pytest.raises(ConfigError, match="neither a name nor a Drafter"):
+        build(3)
+
+
+@pytest.mark.parametrize(
+    ("spec", "options", "words"),
+    [
+        ("sufix", {}, "did you mean 'suffix'"),
+        ("n-gram", {}, "did you mean 'ngram'"),
+        ("ngram:5", {}, "takes nothing after a colon"),
+        ("draft_model", {}, "names no model"),
+        ("draft_model:self:0", {}, "'0' is no layer count"),
+        ("draft_model:self:two", {}, "'two' is no layer count"),
+        ("draft_model:smollm2-135m", {}, "no loader"),
+        ("ngram", {"maxn": 3}, "no setting 'maxn' .did you mean 'max_n'"),
+        ("none", {"max_n": 3}, "takes no options"),
+        ("auto", {"suffix": 3}, "suffix=3"),
+    ],
+)
+def test_what_does_not_fit_is_named(spec: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        build(spec, options=options)
