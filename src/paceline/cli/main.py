@@ -1,0 +1,61 @@
+"""The program ``paceline``: commands are put together here, and a user's mistake becomes one clear line."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from paceline.cli.bench import bench
+from paceline.cli.chat import chat
+from paceline.cli.demo import demo
+from paceline.cli.generate import generate
+from paceline.cli.models import models
+from paceline.cli.profile import profile
+from paceline.cli.pull import pull
+from paceline.cli.synth import synth
+from paceline.cli.theory import app as theory
+from paceline.errors import PacelineError
+
+USER_ERROR = 2
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="paceline",
+    help="Exact, self-tuning speculative decoding for large language models, fast on ordinary CPUs.",
+    epilog="Start with: paceline pull smollm2-135m && paceline demo",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (generate, chat, demo, bench, profile, pull, models, synth):
+    app.command()(command)
+app.add_typer(theory, name="theory")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"paceline {metadata.version('paceline')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options of the program itself; ``--version`` ends it in its callback."""
+
+
+def main() -> None:
+    """Run the program. Errors of the user's end with status 2 and one line on stderr, Ctrl-C with 130."""
+    try:
+        app()
+    except PacelineError as error:
+        print(f"paceline: {error}", file=sys.stderr)
+        sys.exit(USER_ERROR)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

@@ -1,0 +1,63 @@
+"""Options that several commands share, and what they stand for."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeVar
+
+import typer
+
+from paceline.errors import ConfigError
+
+T = TypeVar("T")
+
+DEFAULT_MODEL = "smollm2-135m"
+
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="MODEL",
+        help="A name from `paceline models`, a GGUF file, a model folder, or hf:org/repo[:file].",
+    ),
+]
+DrafterName = Annotated[
+    str,
+    typer.Option(
+        "--drafter",
+        "-d",
+        metavar="NAME",
+        help="none, ngram, suffix, recycle, prediction, auto, draft_model:MODEL or draft_model:self:N.",
+    ),
+]
+NumDraftTokens = Annotated[
+    int | None, typer.Option("--num-draft-tokens", "-k", metavar="K", help="Most tokens of one draft.")
+]
+Threads = Annotated[
+    int | None, typer.Option("--threads", "-t", metavar="N", help="Threads of the executor (default: all cores).")
+]
+Context = Annotated[
+    int | None,
+    typer.Option("--context", metavar="N", help="Longest prompt and reply together, in tokens."),
+]
+MaxTokens = Annotated[int, typer.Option("--max-tokens", "-n", metavar="N", help="Most tokens of a reply.")]
+Temperature = Annotated[
+    float, typer.Option("--temperature", metavar="T", help="0 is greedy; higher is more varied.")
+]
+TopP = Annotated[float, typer.Option("--top-p", metavar="P", help="Keep the likeliest tokens up to this mass.")]
+TopK = Annotated[int, typer.Option("--top-k", metavar="K", help="Keep the K likeliest tokens; 0 keeps all.")]
+MinP = Annotated[
+    float, typer.Option("--min-p", metavar="P", help="Keep tokens with at least P times the highest probability.")
+]
+Seed = Annotated[
+    int | None, typer.Option("--seed", metavar="N", help="Makes a sampled reply repeatable, with any drafter.")
+]
+System = Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System message.")]
+
+
+def comma_list(text: str, option: str) -> tuple[str, ...]:
+    """Return the non-empty parts of ``a,b,c``. Raises ``ConfigError`` when there is none."""
+    parts = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not parts:
+        raise ConfigError(f"{option} is empty: give one or more names, separated by commas")
+    return parts
