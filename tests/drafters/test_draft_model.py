@@ -16,6 +16,7 @@ from paceline.drafters.draft_model import DraftModel, DraftModelDrafter, DraftMo
 from paceline.drafters.vocabulary import copy_prompt, shared_vocabulary_size
 from paceline.errors import DrafterError, VocabularyMismatchError
 from paceline.executors.base import Executor, ForwardBatch
+from paceline.kv.block_pool import BlockPool
 from paceline.records import FloatArray, IntArray, StepObservation, TokenLaw
 from support.draft_play import ArgmaxSampler, context
 
@@ -270,6 +271,27 @@ def test_the_self_test_is_quiet_for_a_pair_that_copies_alike() -> None:
 def test_the_self_test_warns_of_a_pair_that_does_not() -> None:
     with pytest.warns(LowAcceptanceWarning, match=r"'tiny' agrees .* on 0% .*too few layers"):
         drafter_of(SlotExecutor(lambda seen: 49), target=SlotExecutor(copier), options=DraftModelOptions())
+
+
+def test_the_self_test_leaves_running_requests_alone() -> None:
+    """Drafters are built when a request first asks for them, and others may run then.
+
+    The self-test once wrote to the target's first blocks, whoever owned them.
+    """
+    target = SlotExecutor(copier)
+    pool = BlockPool(target.num_blocks)
+    owned = pool.take(5)
+    target.tokens[:] = 7
+    DraftModelDrafter(
+        DraftModel("tiny", SlotExecutor(copier), WORDS),
+        target=target,
+        target_vocabulary=WORDS,
+        target_pool=pool,
+    )
+    slots = [block * target.block_size + offset for block in owned for offset in range(target.block_size)]
+    assert (target.tokens[slots] == 7).all()
+    assert (target.tokens != 7).any()
+    pool.check([owned])
 
 
 def test_the_self_test_says_when_it_has_no_room() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,24 +22,39 @@ class LowAcceptanceWarning(UserWarning):
     """A draft model will rarely be accepted by its target."""
 
 
-def copy_agreement(target: Executor, draft: Executor, prompt: Sequence[int], num_rows: int) -> float:
+@dataclass(frozen=True, slots=True)
+class Room:
+    """An executor and the pool its free KV blocks come from."""
+
+    executor: Executor
+    pool: BlockPool
+
+    @property
+    def num_tokens(self) -> int:
+        """Longest sequence that fits now."""
+        return min(self.executor.max_context, self.pool.num_free * self.executor.block_size)
+
+
+def copy_agreement(target: Room, draft: Room, prompt: Sequence[int], num_rows: int) -> float:
     """Return the share of the last ``num_rows`` positions of ``prompt`` at which both argmaxes agree.
 
-    That is the greedy acceptance on this text. Writes to the first KV blocks of both executors, so it must
-    run before any request does.
+    That is the greedy acceptance on this text. Borrows KV blocks of both for the time of one forward.
     """
-    shared = min(target.vocab_size, draft.vocab_size)
+    shared = min(target.executor.vocab_size, draft.executor.vocab_size)
     wanted = _argmaxes(target, prompt, num_rows, shared)
     return float(np.mean(wanted == _argmaxes(draft, prompt, num_rows, shared)))
 
 
-def _argmaxes(executor: Executor, prompt: Sequence[int], num_rows: int, vocab_size: int) -> IntArray:
+def _argmaxes(room: Room, prompt: Sequence[int], num_rows: int, vocab_size: int) -> IntArray:
     """Return the likeliest successor at each of the last ``num_rows`` positions, int32 [num_rows]."""
-    sequence = DraftSequence(executor, BlockPool(executor.num_blocks))
+    sequence = DraftSequence(room.executor, room.pool)
     if not sequence.reserve(len(prompt)):
         raise ValueError(f"the KV cache has no room for {len(prompt)} tokens")
-    logits = sequence.extend(prompt, num_rows)
-    best: IntArray = np.argmax(logits[:, :vocab_size], axis=1).astype(np.int32)
+    try:
+        logits = sequence.extend(prompt, num_rows)
+        best: IntArray = np.argmax(logits[:, :vocab_size], axis=1).astype(np.int32)
+    finally:
+        sequence.release()
     return best
 
 

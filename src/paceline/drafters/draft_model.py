@@ -14,7 +14,7 @@ import numpy as np
 
 from paceline.config import Settings, check_float
 from paceline.drafters.base import DraftContext, DrafterCapabilities
-from paceline.drafters.copy_check import copy_agreement, warn_if_low
+from paceline.drafters.copy_check import Room, copy_agreement, warn_if_low
 from paceline.drafters.draft_sequence import DraftSequence
 from paceline.drafters.vocabulary import copy_prompt, shared_vocabulary_size
 from paceline.errors import DrafterError
@@ -118,7 +118,8 @@ class DraftModelDrafter:
     """Opens :class:`DraftModelSession` objects that share the draft model's KV blocks.
 
     Raises ``VocabularyMismatchError`` when ids mean different tokens, ``DrafterError`` when the draft model's
-    cache holds no block. Runs the start-up self-test (see ``copy_check``), so build it before any request.
+    cache holds no block. Runs the start-up self-test (see ``copy_check``) in free blocks of ``target_pool``;
+    without a pool the target's whole cache counts as free, so build it before any request then.
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class DraftModelDrafter:
         *,
         target: Executor,
         target_vocabulary: Sequence[str],
+        target_pool: BlockPool | None = None,
         options: DraftModelOptions | None = None,
     ) -> None:
         self.options = options or DraftModelOptions()
@@ -137,7 +139,7 @@ class DraftModelDrafter:
             raise DrafterError(f"draft model {model.name!r} has no KV blocks; give its cache at least one")
         self._pool = BlockPool(model.executor.num_blocks)
         if self.options.min_copy_agreement > 0:
-            self._self_test(target, target_vocabulary)
+            self._self_test(Room(target, target_pool or BlockPool(target.num_blocks)), target_vocabulary)
 
     @property
     def name(self) -> str:
@@ -158,15 +160,11 @@ class DraftModelDrafter:
             self.model.executor, self._pool, self._target_vocab_size, self._shared, context
         )
 
-    def _self_test(self, target: Executor, vocabulary: Sequence[str]) -> None:
+    def _self_test(self, target: Room, vocabulary: Sequence[str]) -> None:
         """Warn when the draft model does not copy a text as the target does."""
-        draft = self.model.executor
+        draft = Room(self.model.executor, self._pool)
         prompt = copy_prompt(vocabulary[: self._shared], repeats=_COPY_REPEATS)
-        room = min(
-            *(executor.num_blocks * executor.block_size for executor in (target, draft)),
-            target.max_context,
-            draft.max_context,
-        )
+        room = min(target.num_tokens, draft.num_tokens)
         if len(prompt) > room:
             raise DrafterError(
                 f"draft model {self.model.name!r}: the self-test needs room for {len(prompt)} tokens and the "

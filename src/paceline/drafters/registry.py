@@ -18,6 +18,7 @@ from paceline.drafters.suffix import SuffixDrafter, SuffixOptions
 from paceline.drafters.verify_cost import VerifyCost
 from paceline.errors import ConfigError, nearest_name
 from paceline.executors.base import Executor
+from paceline.kv.block_pool import BlockPool
 
 DRAFTER_NAMES = ("none", "ngram", "suffix", "recycle", "prediction", "draft_model", "auto")
 _SELF = "self:"
@@ -33,6 +34,7 @@ def build_drafter(
     target: Executor,
     target_vocabulary: Sequence[str],
     num_draft_tokens: int,
+    target_pool: BlockPool | None = None,
     load_draft_model: LoadDraftModel | None = None,
     verify_cost: VerifyCost | None = None,
     options: Mapping[str, Any] | None = None,
@@ -42,12 +44,13 @@ def build_drafter(
     Names: ``none``, ``ngram``, ``suffix``, ``recycle``, ``prediction``, ``auto``,
     ``draft_model:<name or path>`` and ``draft_model:self:N`` (the target's first N layers).
     ``target_vocabulary``: text of each token id. ``num_draft_tokens``: most tokens drafted per step; sizes
-    what ``suffix`` counts. ``load_draft_model``: loads a draft model by name or path. ``verify_cost``:
-    measured curve for ``auto``; the conservative one otherwise. ``options``: fields of the drafter's options
-    record.
+    what ``suffix`` counts. ``target_pool``: the target's free KV blocks, of which the self-test of a draft
+    model borrows some; without it, build before the first request runs. ``load_draft_model``: loads a draft
+    model by name or path. ``verify_cost``: measured curve for ``auto``; the conservative one otherwise.
+    ``options``: fields of the drafter's options record.
 
     Raises ``ConfigError`` for an unknown name or option (naming the nearest), ``VocabularyMismatchError`` and
-    ``DrafterError`` when a draft model does not fit the target. Build before the first request runs.
+    ``DrafterError`` when a draft model does not fit the target.
     """
     check_int("num_draft_tokens", num_draft_tokens, 0)
     given = dict(options or {})
@@ -64,6 +67,7 @@ def build_drafter(
             model,
             target=target,
             target_vocabulary=target_vocabulary,
+            target_pool=target_pool,
             options=DraftModelOptions(**given),
         )
     if argument:

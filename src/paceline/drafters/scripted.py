@@ -17,7 +17,7 @@ Script = Callable[[tuple[int, ...], int, TokenSampler], Draft]
 
 
 class ScriptedSession:
-    """One request's run of the script. ``steps``: all observations, in order. ``num_stops``: calls of stop."""
+    """One run of the script. ``steps``: all observations, in order. ``num_stops``: calls of stop."""
 
     def __init__(self, script: Script, context: DraftContext) -> None:
         self._script = script

@@ -38,7 +38,7 @@ class SuffixOptions(Settings):
 
     ``min_match``: shortest run of last tokens that may be looked up (1–12). ``max_match``: longest one
     (min_match–12). ``min_probability``: a node is drafted only while its whole path is at least this likely,
-    so drafts grow and shrink with confidence. ``shared_nodes``: bound on the tree nodes (about 300 bytes
+    so drafts grow and shrink with confidence. ``shared_nodes``: bound on the tree nodes (about 260 bytes
     each) that hold past replies of all requests; 0 shares nothing. ``max_depth``: longest run counted.
     """
 
