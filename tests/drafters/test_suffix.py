@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from paceline.drafters.suffix import PastReplies, SuffixDrafter, SuffixOptions
 from paceline.errors import ConfigError
+from paceline.records import Draft
 from paceline.tree import ROOT
-from support.draft_play import context, play, tokens_per_step
+from support.draft_play import context, observation, play, tokens_per_step
 
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 ALONE = SuffixOptions(shared_nodes=0)
@@ -68,6 +69,20 @@ def test_what_one_request_said_helps_the_next() -> None:
     second = tokens_per_step(drafter, [9, 2, 3], reply, 8)
     assert first == 1.0
     assert second > 3.0
+
+
+def test_a_reply_that_ends_meanwhile_helps_a_running_request() -> None:
+    """The length of the last shared match bounded the next search, also when other replies had come since."""
+    drafter = SuffixDrafter()
+    drafter.start(context([1, 2, 3])).stop()
+    text = [40 + i for i in range(20)]
+    running = drafter.start(context(text[:10]))
+    running.observe(observation(Draft(), 0, (text[10],), text[9]))
+    assert len(running.propose(4)) == 0
+    play(other := drafter.start(context([7])), [7], [50, 50, *text], 4)
+    other.stop()
+    running.observe(observation(Draft(), 0, (text[11],), text[10]))
+    assert running.propose(4).tree.tokens == tuple(text[12:16])
 
 
 def test_nothing_is_shared_when_told_so() -> None:

@@ -72,6 +72,7 @@ class PastReplies:
         self._max_nodes = max_nodes
         self._max_depth = max_depth
         self.generations: tuple[SuffixIndex, ...] = ()
+        self.num_added = 0
 
     def add(self, reply: Sequence[int]) -> None:
         """Store one reply, the last tokens of its prompt included."""
@@ -81,6 +82,7 @@ class PastReplies:
             self.generations = (SuffixIndex(self._max_depth), *self.generations[:1])
         self.generations[0].extend(reply)
         self.generations[0].end_sequence()
+        self.num_added += 1
 
 
 class SuffixSession:
@@ -89,6 +91,7 @@ class SuffixSession:
     __slots__ = (
         "_grown",
         "_index",
+        "_num_past",
         "_options",
         "_past",
         "_prompt_end",
@@ -108,6 +111,7 @@ class SuffixSession:
         self._prompt_start = len(self._index.text)
         self._index.extend(context.prompt_token_ids)
         self._prompt_end = len(self._index.text)
+        self._num_past = past.num_added
         self._shared_match = options.max_match
         self._tables = (ConfidenceTable(), ConfidenceTable())
         self._used = self._tables[0]
@@ -152,6 +156,10 @@ class SuffixSession:
         length = min(own.match_length, self._options.max_match)
         index, place = own, own.active[length]
         self._used = self._tables[0]
+        if self._num_past != self._past.num_added:
+            # New replies may hold a longer match than the last search found.
+            self._num_past = self._past.num_added
+            self._shared_match = self._options.max_match
         longest_shared = 0
         for past in self._past.generations:
             tried = min(self._shared_match, self._options.max_match, len(own.text))
