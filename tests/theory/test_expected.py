@@ -42,7 +42,8 @@ def test_the_closed_form_is_the_sum(alpha: float, length: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("alpha", "length", "tokens"), [(0, 7, 1), (1, 7, 8), (0.3, 0, 1), (1, 0, 1), (0, 0, 1), (5e-324, 3, 1)]
+    ("alpha", "length", "tokens"),
+    [(0, 7, 1), (1, 7, 8), (0.3, 0, 1), (1, 0, 1), (0, 0, 1), (5e-324, 3, 1), (0.5, 10**9, 2)],
 )
 def test_edges(alpha: float, length: int, tokens: float) -> None:
     assert expected_tokens(alpha, length) == tokens
@@ -126,7 +127,7 @@ def test_break_even_is_where_speculation_starts_to_pay(length: int, c: float, cu
 def test_break_even_edges() -> None:
     assert break_even_alpha(0, 3.0) == 0.0
     assert break_even_alpha(4, 0.0) == 0.0
-    assert break_even_alpha(1, 1.0) == 1.0
+    assert break_even_alpha(1, 1.0) == pytest.approx(1.0)
     assert break_even_alpha(2, 1.5) is None
     assert break_even_alpha(1, 0.5) == pytest.approx(0.5)
 

@@ -96,11 +96,14 @@ def expected_tokens(alpha: float, K: int) -> float:
     """
     check_unit(alpha, "alpha")
     check_length(K)
-    miss = 1.0 - alpha
-    if miss in (0.0, 1.0):
-        return K + 1.0 if miss == 0.0 else 1.0
-    # expm1 and log1p keep all digits where alpha is close to one.
-    return -math.expm1((K + 1) * math.log1p(-miss)) / miss
+    # Summed from the inside, so that 1 stays 1, K + 1 stays K + 1, and no digits are lost near alpha = 1.
+    total = 1.0
+    for _ in range(K):
+        longer = 1.0 + alpha * total
+        if longer == total:
+            break
+        total = longer
+    return total
 
 
 def expected_tokens_at(conditional_acceptance: Sequence[float]) -> float:

@@ -3,7 +3,7 @@
 A law over a vocabulary of V tokens is a float64 array [V]. A Markov law is [V, V]: row ``t`` is the law of
 the token that follows ``t``. A *law function* is the general case: it maps the tokens so far to a law [V].
 
-    >>> check_law([0.5, 0.25, 0.25], "target").sum()
+    >>> float(check_law([0.5, 0.25, 0.25], "target").sum())
     1.0
 """
 
