@@ -36,7 +36,8 @@ class CatalogEntry:
 
 
 _GEMMA_TERMS = (
-    "Gemma is provided under and subject to the Gemma Terms of Use found at https://ai.google.dev/gemma/terms. "
+    "Gemma is provided under and subject to the Gemma Terms of Use found at "
+    "https://ai.google.dev/gemma/terms. "
     "By fetching the model you accept those terms and the Gemma Prohibited Use Policy "
     "(https://ai.google.dev/gemma/prohibited_use_policy)."
 )
@@ -98,3 +99,40 @@ def cached_path(name: str) -> Path | None:
     entry = catalog_entry(name)
     path = cache_dir() / "models" / entry.name / entry.file_name
     return path if path.is_file() else None
+
+
+def resolve_model(path_or_name: str | Path) -> Path:
+    """Return the file or folder of a model given by path, catalog name or ``hf:org/repo[:file]``.
+
+    Nothing is fetched here. Raises ``ModelNotFoundError``, saying how to fetch what is known but missing.
+    """
+    path = Path(path_or_name)
+    if path.is_file():
+        return path
+    if path.is_dir():
+        return _model_in_folder(path)
+    name = str(path_or_name)
+    if name.startswith("hf:"):
+        from paceline.models.hub import cached_hub_model
+
+        return cached_hub_model(name)
+    if name in CATALOG:
+        cached = cached_path(name)
+        if cached is None:
+            raise ModelNotFoundError(f"{name} has not been fetched yet: run `paceline pull {name}`")
+        return cached
+    raise ModelNotFoundError(
+        f"{name!r} is neither a file, a folder nor a known model{nearest_name(name, CATALOG)}; known are "
+        f"{', '.join(CATALOG)}, and hf:org/repo[:file]"
+    )
+
+
+def _model_in_folder(folder: Path) -> Path:
+    """Return the folder itself when it is a Hugging Face one, or the only GGUF file in it."""
+    if (folder / "config.json").is_file():
+        return folder
+    files = sorted(folder.glob("*.gguf"))
+    if len(files) == 1:
+        return files[0]
+    found = f"{len(files)} GGUF files: name one of them" if files else "neither config.json nor a GGUF file"
+    raise ModelNotFoundError(f"the folder {str(folder)!r} holds {found}")
