@@ -8,8 +8,8 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 import typer
 
@@ -44,32 +44,29 @@ MAKE = [(p, line) for p, line in command_lines() if re.match(r"(\w+=\S+ )*make "
 
 
 def parse_command(line: str) -> None:
-    """Let the program's own parser read ``line``, without running it."""
+    """Let the program's own parser read ``line``, without running it. Raises what it raises."""
     from paceline.cli.main import app
 
-    command: click.Command = typer.main.get_command(app)
+    command: Any = typer.main.get_command(app)
     arguments = shlex.split(line, comments=True)[1:]
-    context = click.Context(command, info_name="paceline")
-    while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
-        found = command.get_command(context, arguments[0])
-        assert found is not None, f"{arguments[0]!r} is no command"
-        command, arguments = found, arguments[1:]
+    while hasattr(command, "commands") and arguments and not arguments[0].startswith("-"):
+        assert arguments[0] in command.commands, f"{arguments[0]!r} is no command"
+        command, arguments = command.commands[arguments[0]], arguments[1:]
+    # A bare name in running text stands for the command; it may leave out what the command needs.
     command.make_context(command.name, arguments, resilient_parsing=not arguments)
 
 
 @pytest.mark.parametrize(("path", "line"), PACELINE, ids=lambda v: v if isinstance(v, str) else name(v))
 def test_each_paceline_command_is_understood(path: Path, line: str) -> None:
-    try:
-        parse_command(line)
-    except click.UsageError as error:
-        pytest.fail(f"{name(path)}: {line!r}: {error.format_message()}")
+    parse_command(line)
 
 
 def test_a_wrong_command_would_be_noticed() -> None:
     with pytest.raises(AssertionError, match="no command"):
         parse_command("paceline generation x")
-    with pytest.raises(click.UsageError, match="No such option"):
+    with pytest.raises(Exception, match="No such option") as caught:
         parse_command("paceline bench --modell x")
+    assert type(caught.value).__name__ == "NoSuchOption"
 
 
 @pytest.mark.parametrize(("path", "line"), MAKE, ids=lambda v: v if isinstance(v, str) else name(v))

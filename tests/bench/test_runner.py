@@ -34,8 +34,8 @@ class FakeEngine:
     calls: list[tuple[str, str, int]] = field(default_factory=list)
     model_name: str = "fake"
 
-    def forget(self) -> None:
-        self.calls.append(("forget", "", 0))
+    def start_afresh(self, drafters: Sequence[str]) -> None:
+        self.calls.append(("afresh", " ".join(drafters), 0))
 
     def reply(
         self, drafter: str, messages: Sequence[Message], max_tokens: int, temperature: float, seed: int
@@ -70,16 +70,17 @@ def test_drafters_take_turns_and_the_first_round_is_not_counted() -> None:
     assert len(seen) == count_replies(PROMPTS, SETTINGS) == 2 + 2 * 2 * 4
     assert seen[:2] == [None, None]
     order = [call[0] for call in engine.calls]
-    assert order[:2] == ["none", "ngram"]
-    assert [i for i, name in enumerate(order) if name == "forget"] == [2, 11], "once before each repeat"
-    assert order[3:11] == ["none", "none", "ngram", "ngram", "ngram", "none", "none", "ngram"]
-    assert order[12:] == ["ngram", "ngram", "none", "none", "none", "ngram", "ngram", "none"]
+    assert order[:3] == ["afresh", "none", "ngram"]
+    assert [i for i, name in enumerate(order) if name == "afresh"] == [0, 3, 12], "before each repeat"
+    assert engine.calls[3] == ("afresh", "none ngram", 0)
+    assert order[4:12] == ["none", "none", "ngram", "ngram", "ngram", "none", "none", "ngram"]
+    assert order[13:] == ["ngram", "ngram", "none", "none", "none", "ngram", "ngram", "none"]
 
 
 def test_a_conversation_keeps_its_replies_and_its_seed() -> None:
     engine = FakeEngine({"none": 2.0})
     run_bench(engine, PROMPTS, BenchSettings((), repeats=1, temperature=1.0, seed=7))
-    asked = [call[1:] for call in engine.calls[2:]]
+    asked = [call[1:] for call in engine.calls[3:]]
     assert asked == [("vary", 7), ("vary said vary", 7), ("loop", 8), ("loop", 9)]
 
 

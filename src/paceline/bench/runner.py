@@ -53,8 +53,11 @@ class BenchEngine(Protocol):
     @property
     def model_name(self) -> str: ...
 
-    def forget(self) -> None:
-        """Drop everything drafters and caches learnt from earlier requests."""
+    def start_afresh(self, drafters: Sequence[str]) -> None:
+        """Drop everything that was learnt from earlier requests, and build these drafters anew.
+
+        Raises ``ConfigError`` or ``DrafterError`` for one that cannot be built.
+        """
         ...
 
     def reply(
@@ -81,13 +84,14 @@ def run_bench(
     on_reply: OnReply = lambda _reply: None,
 ) -> list[RunResult]:
     """Return one result for each workload and drafter, in the order of the prompts and of the line-up."""
+    engine.start_afresh(settings.lineup)
     for drafter in settings.lineup:
         messages = prompts[0].messages([])
         engine.reply(drafter, messages, WARM_UP_TOKENS, settings.temperature, settings.seed)
         on_reply(None)
     replies: list[Reply] = []
     for repeat in range(settings.repeats):
-        engine.forget()
+        engine.start_afresh(settings.lineup)
         for number, prompt in enumerate(prompts):
             for drafter in _rotated(settings.lineup, number + repeat):
                 for reply in _converse(engine, prompt, drafter, repeat, settings, settings.seed + number):
