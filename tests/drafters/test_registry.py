@@ -9,12 +9,13 @@ import pytest
 
 from paceline.drafters.auto import AutoDrafter, AutoOptions
 from paceline.drafters.base import Drafter
+from paceline.drafters.custom import DraftTarget, unregister_drafter
 from paceline.drafters.draft_model import DraftModel, DraftModelDrafter
 from paceline.drafters.ngram import NgramDrafter, NgramOptions
-from paceline.drafters.registry import DRAFTER_NAMES, build_drafter
+from paceline.drafters.registry import DRAFTER_NAMES, build_drafter, register_drafter
 from paceline.drafters.suffix import SuffixDrafter, SuffixOptions
 from paceline.drafters.verify_cost import VerifyCost
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, DrafterError
 from paceline.executors.base import ForwardBatch
 from paceline.records import FloatArray, IntArray
 
@@ -113,6 +114,61 @@ def test_a_ready_made_drafter_is_taken_as_it_is() -> None:
         build(drafter, options={"max_n": 3})
     with pytest.raises(ConfigError, match="neither a name nor a Drafter"):
         build(3)
+
+
+def test_a_registered_drafter_is_built_by_name() -> None:
+    seen: list[DraftTarget] = []
+
+    def build_mine(target: DraftTarget) -> Drafter:
+        seen.append(target)
+        return NgramDrafter()
+
+    register_drafter("mine", build_mine)
+    try:
+        assert isinstance(build("mine", verify_cost=VerifyCost((1.0, 3.0))), NgramDrafter)
+        assert seen[0].vocabulary == WORDS
+        assert seen[0].num_draft_tokens == 7
+        assert seen[0].verify_cost.ratios == (1.0, 3.0)
+        with pytest.raises(ConfigError, match=r"did you mean 'mine'.*auto, mine"):
+            build("mina")
+        with pytest.raises(ConfigError, match="'mine' is taken"):
+            register_drafter("mine", build_mine)
+        with pytest.raises(ConfigError, match="takes no options"):
+            build("mine", options={"a": 1})
+    finally:
+        unregister_drafter("mine")
+    with pytest.raises(ConfigError, match="unknown"):
+        build("mine")
+    with pytest.raises(ConfigError, match="not registered"):
+        unregister_drafter("mine")
+
+
+@pytest.mark.parametrize("name", ["ngram", "draft_model", "a:b", "", "1st"])
+def test_names_that_are_taken_or_no_names_cannot_be_registered(name: str) -> None:
+    with pytest.raises(ConfigError, match="drafter name"):
+        register_drafter(name, lambda target: NgramDrafter())
+
+
+def test_an_installed_package_can_bring_a_drafter(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Installed:
+        def load(self) -> Any:
+            return lambda target: NgramDrafter()
+
+    def find(group: str, name: str) -> list[Installed]:
+        assert group == "paceline.drafters"
+        return [Installed()] if name == "theirs" else []
+
+    monkeypatch.setattr("paceline.drafters.custom.entry_points", find)
+    assert isinstance(build("theirs"), NgramDrafter)
+
+
+def test_what_is_built_must_be_a_drafter() -> None:
+    register_drafter("broken", lambda target: 3)  # type: ignore[arg-type, return-value]
+    try:
+        with pytest.raises(DrafterError, match="'broken' was built as 3"):
+            build("broken")
+    finally:
+        unregister_drafter("broken")
 
 
 @pytest.mark.parametrize(

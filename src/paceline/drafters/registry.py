@@ -7,8 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.config import check_int
+from paceline.drafters import custom
 from paceline.drafters.auto import AutoDrafter, AutoOptions
 from paceline.drafters.base import Drafter
+from paceline.drafters.custom import BuildDrafter, DraftTarget
 from paceline.drafters.draft_model import DraftModel, DraftModelDrafter, DraftModelOptions
 from paceline.drafters.ngram import NgramDrafter, NgramOptions
 from paceline.drafters.none import NoneDrafter
@@ -42,7 +44,8 @@ def build_drafter(
     """Return the drafter that ``spec`` names, or ``spec`` itself when it is one already.
 
     Names: ``none``, ``ngram``, ``suffix``, ``recycle``, ``prediction``, ``auto``,
-    ``draft_model:<name or path>`` and ``draft_model:self:N`` (the target's first N layers).
+    ``draft_model:<name or path>``, ``draft_model:self:N`` (the target's first N layers), and those added with
+    :func:`register_drafter` or by an installed package (see ``custom``).
     ``target_vocabulary``: text of each token id. ``num_draft_tokens``: most tokens drafted per step; sizes
     what ``suffix`` counts. ``target_pool``: the target's free KV blocks, of which the self-test of a draft
     model borrows some; without it, build before the first request runs. ``load_draft_model``: loads a draft
@@ -58,9 +61,8 @@ def build_drafter(
         return _ready_made(spec, given)
     name, _, argument = spec.partition(":")
     if name not in DRAFTER_NAMES:
-        raise ConfigError(
-            f"drafter={spec!r} is unknown{nearest_name(name, DRAFTER_NAMES)}; valid: {_usage()}"
-        )
+        about = DraftTarget(target, target_vocabulary, num_draft_tokens, verify_cost or VerifyCost())
+        return _custom(spec, about, given)
     if name == "draft_model":
         model = _draft_model(spec, argument, target, target_vocabulary, load_draft_model)
         return DraftModelDrafter(
@@ -134,6 +136,25 @@ def _draft_model(
     return load_draft_model(argument)
 
 
+def register_drafter(name: str, build: BuildDrafter) -> None:
+    """Make ``name`` a valid drafter of this process; ``build`` gets a :class:`DraftTarget`.
+
+    Raises ``ConfigError`` for a name that is taken or no plain name.
+    """
+    custom.register_drafter(name, build, taken=DRAFTER_NAMES)
+
+
+def _custom(name: str, target: DraftTarget, given: Mapping[str, Any]) -> Drafter:
+    """Build a registered or installed drafter."""
+    drafter = custom.build_custom(name, target)
+    if drafter is None:
+        near = nearest_name(name.partition(":")[0], (*DRAFTER_NAMES, *custom.registered_names()))
+        raise ConfigError(f"drafter={name!r} is unknown{near}; valid: {_usage()}")
+    if given:
+        raise ConfigError(f"drafter={name!r} takes no options, but got {', '.join(map(repr, given))}")
+    return drafter
+
+
 def _ready_made(drafter: object, given: Mapping[str, Any]) -> Drafter:
     """Check an object that claims to be a drafter."""
     if not isinstance(drafter, Drafter):
@@ -150,4 +171,4 @@ def _ready_made(drafter: object, given: Mapping[str, Any]) -> Drafter:
 
 def _usage() -> str:
     forms = {"draft_model": "draft_model:<name, path or self:N>"}
-    return ", ".join(forms.get(name, name) for name in DRAFTER_NAMES)
+    return ", ".join(forms.get(name, name) for name in (*DRAFTER_NAMES, *custom.registered_names()))
