@@ -158,7 +158,7 @@ def test_an_installed_package_can_bring_a_drafter(monkeypatch: pytest.MonkeyPatc
         assert group == "paceline.drafters"
         return [Installed()] if name == "theirs" else []
 
-    monkeypatch.setattr("paceline.drafters.custom.entry_points", find)
+    monkeypatch.setattr("importlib.metadata.entry_points", find)
     assert isinstance(build("theirs"), NgramDrafter)
 
 

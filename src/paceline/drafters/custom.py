@@ -1,15 +1,14 @@
 """Drafters that do not come with Paceline: registered by a program, or found in an installed package.
 
-``register_drafter("phrases", build)`` makes the name valid for engines and requests of this process. A package
-that declares an entry point ``phrases = "my_package:build"`` in the group ``paceline.drafters`` makes it valid
-for the command line too; it is imported when the name is first used.
+``register_drafter("phrases", build)`` makes the name valid for engines and requests of this process. A
+package that declares an entry point ``phrases = "my_package:build"`` in the group ``paceline.drafters`` makes
+it valid for the command line too; it is imported when the name is first used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 
 from paceline.drafters.base import Drafter
 from paceline.drafters.verify_cost import VerifyCost
@@ -65,6 +64,8 @@ def build_custom(name: str, target: DraftTarget) -> Drafter | None:
     """
     build = _registered.get(name)
     if build is None:
+        from importlib.metadata import entry_points  # slow to import, and rarely needed
+
         found = list(entry_points(group=ENTRY_POINT_GROUP, name=name))
         if not found:
             return None
