@@ -32,7 +32,7 @@ class CommitRules:
 def commit(
     request: Request, draft: Draft, acceptance: Acceptance, rows: FloatArray, rules: CommitRules
 ) -> tuple[int, ...]:
-    """Commit the step's tokens and return those kept. ``rows`` as in ``accept``: the root's and the nodes'."""
+    """Commit the step's tokens and return those kept; ``rows`` as in ``accept``."""
     count_step(request, draft)
     path = acceptance.path
     row_of = (0, *(node + 1 for node in path))

@@ -9,7 +9,7 @@ from paceline.records import FinishReason, Origin
 
 @dataclass(frozen=True, slots=True)
 class Logprob:
-    """``logprob``: log of the raw softmax. ``rank``: 1 for the likeliest token. ``decoded_token``: its text."""
+    """``logprob``: log of the raw softmax. ``rank``: 1 is the likeliest. ``decoded_token``: its text."""
 
     logprob: float
     rank: int

@@ -18,7 +18,7 @@ from paceline.kv.block_pool import BlockPool
 
 @dataclass(slots=True)
 class Plan:
-    """One request's share of a forward: ``num_pending`` known tokens, at most ``draft_budget`` drafted ones."""
+    """A request's share of a forward: ``num_pending`` known and at most ``draft_budget`` drafted tokens."""
 
     request: Request
     num_pending: int
