@@ -41,7 +41,8 @@ class Engine:
     """Runs requests on one executor.
 
     ``drafters`` builds a drafter from its name; each name is built once, when a request first needs it.
-    ``chance`` makes the source of randomness of a seed (tests enumerate theirs). Not thread-safe: one caller.
+    ``chance`` makes the source of randomness of a seed (tests enumerate theirs). ``pool``: the KV blocks;
+    what is free in it may be borrowed between steps. Not thread-safe: one caller.
     """
 
     def __init__(
@@ -61,8 +62,8 @@ class Engine:
         self._build_drafter = drafters
         self._drafters: dict[str, Drafter] = {}
         self._chance = chance
-        self._pool = BlockPool(executor.num_blocks)
-        self._scheduler = Scheduler(config, self._pool)
+        self.pool = BlockPool(executor.num_blocks)
+        self._scheduler = Scheduler(config, self.pool)
         self._requests: dict[str, Request] = {}
         self._rules = committing.CommitRules(frozenset(eos_ids), self._token_text, config.record_logit_hashes)
 
@@ -73,13 +74,19 @@ class Engine:
     @property
     def num_free_blocks(self) -> int:
         """KV blocks that no request holds."""
-        return self._pool.num_free
+        return self.pool.num_free
 
     def drafter(self, name: str) -> Drafter:
         """Return the drafter ``name``, built on first use. Raises ``DrafterError`` or ``ConfigError``."""
         if name not in self._drafters:
             self._drafters[name] = self._build_drafter(name)
         return self._drafters[name]
+
+    def forget_drafters(self) -> None:
+        """Drop all drafters and what they learnt; each is built anew when it is needed again."""
+        if self._requests:
+            raise ConfigError(f"{len(self._requests)} requests are running: finish or abort them first")
+        self._drafters.clear()
 
     def add_request(self, request_id: str, prompt: Sequence[int], params: SamplingParams) -> None:
         """Queue a request. ``params.prediction`` must be token ids here.
@@ -130,7 +137,7 @@ class Engine:
 
     def check_integrity(self) -> None:
         """Raise ``AssertionError`` if a KV block is lost or has two owners, or a request is in no queue."""
-        self._pool.check(request.table.blocks for request in self._requests.values())
+        self.pool.check(request.table.blocks for request in self._requests.values())
         queued = [*self._scheduler.running, *self._scheduler.waiting]
         assert sorted(map(id, queued)) == sorted(map(id, self._requests.values())), "a request is in no queue"
         for request in queued:
@@ -192,7 +199,7 @@ class Engine:
                 params.include_stop_str_in_output,
                 params.skip_special_tokens,
             ),
-            BlockTable(self._pool, self.executor.block_size),
+            BlockTable(self.pool, self.executor.block_size),
         )
 
     def _draft_limit(self, params: SamplingParams) -> int:

@@ -20,6 +20,8 @@ constexpr size_t kLanes = 8;
 constexpr size_t kBlock = 64;
 typedef float F8 __attribute__((vector_size(32), aligned(4), may_alias));
 typedef int32_t I8 __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float F16 __attribute__((vector_size(64), aligned(4), may_alias));
+typedef int32_t I16 __attribute__((vector_size(64), aligned(4), may_alias));
 typedef double D8 __attribute__((vector_size(64), aligned(8), may_alias));
 typedef int64_t L8 __attribute__((vector_size(64), aligned(8), may_alias));
 typedef uint64_t U8 __attribute__((vector_size(64), aligned(8), may_alias));
@@ -35,18 +37,16 @@ PACELINE_INLINE void exp8(const D8& z_in, D8& out) {
   const D8 shifted = z * 1.4426950408889634074 + magic;
   const D8 k = shifted - magic;
   const D8 r = (z - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10;
-  D8 p = D8{} + 1.0 / 39916800.0;
-  p = p * r + 1.0 / 3628800.0;
-  p = p * r + 1.0 / 362880.0;
-  p = p * r + 1.0 / 40320.0;
-  p = p * r + 1.0 / 5040.0;
-  p = p * r + 1.0 / 720.0;
-  p = p * r + 1.0 / 120.0;
-  p = p * r + 1.0 / 24.0;
-  p = p * r + 1.0 / 6.0;
-  p = p * r + 0.5;
-  p = p * r + 1.0;
-  p = p * r + 1.0;
+  // Estrin's scheme: short chains of dependent operations, so that several vectors are in flight.
+  const D8 r2 = r * r;
+  const D8 r4 = r2 * r2;
+  const D8 a = r + 1.0;
+  const D8 b = r * (1.0 / 6.0) + 0.5;
+  const D8 c = r * (1.0 / 120.0) + 1.0 / 24.0;
+  const D8 d = r * (1.0 / 5040.0) + 1.0 / 720.0;
+  const D8 e = r * (1.0 / 362880.0) + 1.0 / 40320.0;
+  const D8 f = r * (1.0 / 39916800.0) + 1.0 / 3628800.0;
+  const D8 p = (a + b * r2) + ((c + d * r2) + (e + f * r2) * r4) * r4;
   const D8 base = D8{} + magic;
   const L8 power = ((L8)shifted - (L8)base + 1023) << 52;
   out = z_in < floor ? D8{} : p * (D8)power;
@@ -103,24 +103,70 @@ PACELINE_INLINE Peak peak_body(const float* logits, size_t count) {
   return peak;
 }
 
+PACELINE_INLINE void store8(double* place, size_t room, const D8& w) {
+  if (room >= kLanes)
+    *reinterpret_cast<D8*>(place) = w;
+  else
+    for (size_t lane = 0; lane < room; ++lane) place[lane] = w[lane];
+}
+
 // Sum of exp((logit - peak) / temperature); stores the weights too when `weights` is given.
 PACELINE_INLINE double weights_body(const float* logits, size_t count, double peak, double inverse_temperature,
                                     double* weights) {
-  D8 sums[2] = {};
-  size_t i = 0;
-  for (size_t turn = 0; i < count; i += kLanes, turn ^= 1) {
+  D8 even = {};
+  D8 odd = {};
+  for (size_t i = 0; i < count; i += 2 * kLanes) {
     F8 x;
+    F8 y;
     load8(logits, count, i, x);
+    load8(logits, count, i + kLanes, y);
+    D8 v;
     D8 w;
-    exp8((__builtin_convertvector(x, D8) - peak) * inverse_temperature, w);
-    sums[turn] += w;
+    exp8((__builtin_convertvector(x, D8) - peak) * inverse_temperature, v);
+    exp8((__builtin_convertvector(y, D8) - peak) * inverse_temperature, w);
+    even += v;
+    odd += w;
     if (weights == nullptr) continue;
-    if (i + kLanes <= count)
-      *reinterpret_cast<D8*>(weights + i) = w;
-    else
-      for (size_t lane = 0; i + lane < count; ++lane) weights[i + lane] = w[lane];
+    store8(weights + i, count - i, v);
+    if (i + kLanes < count) store8(weights + i + kLanes, count - i - kLanes, w);
   }
-  return sum8(sums[0] + sums[1]);
+  return sum8(even + odd);
+}
+
+// The sum of the weights to about 1e-6 relative, for top-p's threshold alone: exponentials in single precision
+// (Taylor polynomial to degree 6), summed in single precision within blocks and in double across them.
+PACELINE_INLINE double rough_sum_body(const float* logits, size_t count, float peak, float inverse_temperature) {
+  const float magic = 12582912.0f;  // 1.5 * 2^23
+  const F16 floor = F16{} - 87.0f;
+  double total = 0.0;
+  for (size_t start = 0; start < count; start += 64 * 16) {
+    F16 sums = {};
+    const size_t end = start + 64 * 16 < count ? start + 64 * 16 : count;
+    for (size_t i = start; i < end; i += 16) {
+      F16 x;
+      if (i + 16 <= count)
+        x = *reinterpret_cast<const F16*>(logits + i);
+      else
+        for (size_t lane = 0; lane < 16; ++lane)
+          x[lane] = i + lane < count ? logits[i + lane] : -std::numeric_limits<float>::infinity();
+      const F16 raw = (x - peak) * inverse_temperature;
+      const F16 z = raw < floor ? floor : raw;
+      const F16 shifted = z * 1.44269504f + magic;
+      const F16 k = shifted - magic;
+      const F16 r = (z - k * 0.693359375f) + k * 2.12194440e-4f;
+      F16 p = r * (1.0f / 720.0f) + 1.0f / 120.0f;
+      p = p * r + 1.0f / 24.0f;
+      p = p * r + 1.0f / 6.0f;
+      p = p * r + 0.5f;
+      p = p * r + 1.0f;
+      p = p * r + 1.0f;
+      const F16 base = F16{} + magic;
+      const I16 power = ((I16)shifted - (I16)base + 127) << 23;
+      sums += p * (F16)power;
+    }
+    for (size_t lane = 0; lane < 16; ++lane) total += (double)sums[lane];
+  }
+  return total;
 }
 
 // Next index >= start whose logit is at least `low`, rounded down to a block of 64; count when there is none.
@@ -181,6 +227,7 @@ struct Path {
   const char* name;
   Peak (*peak)(const float*, size_t);
   double (*weights)(const float*, size_t, double, double, double*);
+  double (*rough_sum)(const float*, size_t, float, float);
   size_t (*next_block)(const float*, size_t, size_t, float);
   size_t (*coupled)(const int32_t*, const double*, size_t, uint64_t);
 };
@@ -190,13 +237,17 @@ struct Path {
   TARGET double weights_##NAME(const float* x, size_t n, double m, double t, double* w) {                \
     return weights_body(x, n, m, t, w);                                                                  \
   }                                                                                                      \
+  TARGET double rough_sum_##NAME(const float* x, size_t n, float m, float t) {                           \
+    return rough_sum_body(x, n, m, t);                                                                   \
+  }                                                                                                      \
   TARGET size_t next_block_##NAME(const float* x, size_t n, size_t s, float l) {                         \
     return next_block_body(x, n, s, l);                                                                  \
   }                                                                                                      \
   TARGET size_t coupled_##NAME(const int32_t* i, const double* p, size_t n, uint64_t k) {                \
     return coupled_body(i, p, n, k);                                                                     \
   }                                                                                                      \
-  constexpr Path kPath_##NAME = {#NAME, peak_##NAME, weights_##NAME, next_block_##NAME, coupled_##NAME};
+  constexpr Path kPath_##NAME = {#NAME,           peak_##NAME,       weights_##NAME,                       \
+                                 rough_sum_##NAME, next_block_##NAME, coupled_##NAME};
 
 PACELINE_PATH(portable, )
 #ifdef PACELINE_X86
@@ -336,7 +387,8 @@ uint64_t cut_at_mass(Candidate* first, Candidate* last, double mass, double targ
 // Top-p over the whole vocabulary: collect tier after tier of lower logits until their weight suffices; the
 // cut lies in the last tier.
 uint64_t nucleus_cut(const float* logits, size_t count, const Scale& scale, double top_p) {
-  const double target = top_p * scale.weights(logits, count, nullptr);
+  const double target =
+      top_p * chosen_path()->rough_sum(logits, count, (float)scale.peak, (float)(1.0 / scale.temperature));
   double mass = 0.0;
   float high = std::numeric_limits<float>::infinity();
   std::vector<Candidate> tier;

@@ -50,7 +50,8 @@ int32_t argmax(const float* logits, size_t count);
 
 // The law of softmax(logits / temperature) after min_p, top_k and top_p, in this order. Tokens are ranked by
 // logit, then by lower id. min_p keeps weights of at least min_p times the largest; top_p keeps the shortest
-// prefix of the ranking whose share of the kept weight is at least top_p. Throws like argmax.
+// prefix of the ranking whose share of the kept weight is at least top_p, where the weight of a whole vocabulary
+// is summed to about 1e-6 relative (it decides about one token at the edge). Throws like argmax.
 void filtered_law(const float* logits, size_t count, const Filter& filter, Law& law);
 
 // Index i that maximises log(probs[i]) + g_i, where g_i is Gumbel noise belonging to (key, ids[i]).

@@ -2,7 +2,8 @@
 
 Tokens are ranked by logit, then by lower id. Filters apply in vLLM's order: temperature, min-p, top-k, top-p.
 A reference and its native twin agree up to float rounding: probabilities within 1e-12 relative, and the kept
-sets equal unless a cumulated weight lies within rounding of ``top_p`` times the whole.
+sets are equal, unless a cumulated weight lies within 1e-5 of ``top_p`` times the whole, relatively: the
+native function sums the whole in single precision.
 """
 
 from __future__ import annotations

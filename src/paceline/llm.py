@@ -1,0 +1,210 @@
+"""The public class: from a model's name to text, with the names of vLLM's offline API.
+
+llm = LLM("smollm2-135m", drafter="auto")
+(reply,) = llm.generate("The capital of France is", SamplingParams(temperature=0, max_tokens=32))
+reply.outputs[0].text, reply.metrics.tokens_per_step
+for piece in llm.stream("Once upon a time", SamplingParams(max_tokens=200)):
+    print(piece, end="", flush=True)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from paceline.config import Acceptance, EngineConfig, SpecConfig, check_int, check_names
+from paceline.drafters.base import Drafter
+from paceline.engine.engine import Engine
+from paceline.engine.outputs import RequestOutput
+from paceline.engine.prompts import (
+    Conversation,
+    Params,
+    Prompt,
+    as_batch,
+    as_conversations,
+    paired,
+    prepare,
+    prepare_chat,
+)
+from paceline.engine.runner import ReplyStream, Runner
+from paceline.errors import ConfigError
+from paceline.sampling.params import SamplingParams
+
+if TYPE_CHECKING:
+    from paceline.drafters.draft_model import DraftModel
+    from paceline.executors.cpu import CpuExecutor
+    from paceline.models.loading import ModelFiles, Quant
+    from paceline.models.tokenizer import Tokenizer
+
+logger = logging.getLogger("paceline")
+
+DEFAULT_CONTEXT = 8192
+"""Longest sequence and size of the KV cache unless asked for otherwise, in tokens."""
+
+
+class LLM:
+    """A model, its cache, its drafters, and the loop that runs them.
+
+    ``model``: a catalog name, a GGUF file, a Hugging Face folder or ``hf:org/repo[:file]``. ``drafter``: a
+    name (``none``, ``ngram``, ``suffix``, ``recycle``, ``prediction``, ``auto``, ``draft_model:MODEL``,
+    ``draft_model:self:N``) or a :class:`~paceline.drafters.base.Drafter`. ``num_draft_tokens``,
+    ``acceptance``: see :class:`~paceline.config.SpecConfig`. ``quant``: ``q4`` or ``q8`` quantise a folder's
+    weights on load. ``threads``: all processors unless given. ``max_model_len``: longest prompt and reply
+    together; the model's own context, at most 8192, unless given. ``kv_cache_tokens``: size of the cache,
+    shared by all requests; at least 8192 and ``max_model_len`` unless given. ``max_batch_tokens``,
+    ``max_num_requests``, ``record_logit_hashes``: see :class:`~paceline.config.EngineConfig`.
+
+    Raises ``ConfigError``, ``ModelNotFoundError``, ``ModelFileError``, ``DrafterError`` and
+    ``VocabularyMismatchError``. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        drafter: str | Drafter = "auto",
+        num_draft_tokens: int | None = None,
+        acceptance: Acceptance = "auto",
+        *,
+        quant: Quant = "none",
+        threads: int | None = None,
+        max_model_len: int | None = None,
+        kv_cache_tokens: int | None = None,
+        max_batch_tokens: int = 512,
+        max_num_requests: int = 32,
+        record_logit_hashes: bool = False,
+        **unknown: object,
+    ) -> None:
+        check_names("LLM", unknown, _SETTINGS)
+        name = drafter if isinstance(drafter, str) else drafter.name
+        spec = SpecConfig(name, num_draft_tokens, acceptance)
+        context, cache_tokens = _context_sizes(max_model_len, kv_cache_tokens)
+        self._ready_made = {} if isinstance(drafter, str) else {name: drafter}
+        self._threads = threads
+        self.model_files: ModelFiles = _open_model(model, quant, context)
+        with self.model_files as files:
+            context = context or min(files.spec.max_context, cache_tokens or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+            self._cache_tokens = cache_tokens or max(context, DEFAULT_CONTEXT)
+            config = EngineConfig(context, max_batch_tokens, max_num_requests, record_logit_hashes)
+            self.executor: CpuExecutor = _load_executor(files, self._cache_tokens, threads)
+        tokenizer = files.tokenizer
+        self.engine = Engine(
+            self.executor, tokenizer, tokenizer.eos_token_ids, self._build_drafter, spec, config
+        )
+        self.engine.drafter(name)
+        self.runner = Runner(self.engine)
+        logger.info("paceline: %s", ", ".join(f"{key}={value}" for key, value in self.settings.items()))
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.model_files.tokenizer
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The effective settings."""
+        spec, config = self.engine.spec, self.engine.config
+        return {
+            "model": str(self.model_files.path),
+            "drafter": spec.drafter,
+            "num_draft_tokens": spec.draft_limit,
+            "acceptance": spec.acceptance,
+            "threads": self.executor.num_threads,
+            "instruction_path": self.executor.path,
+            "max_model_len": config.max_model_len,
+            "kv_cache_tokens": self.executor.num_blocks * self.executor.block_size,
+            "max_batch_tokens": config.max_batch_tokens,
+            "max_num_requests": config.max_num_requests,
+        }
+
+    def generate(
+        self, prompts: Prompt | Sequence[Prompt], sampling_params: Params = None, use_tqdm: bool | None = None
+    ) -> list[RequestOutput]:
+        """Complete one or more prompts; the results come in their order.
+
+        A prompt is text (which may spell special tokens), token ids, or vLLM's ``{"prompt": …}`` and
+        ``{"prompt_token_ids": …}``. ``sampling_params``: one for all or one per prompt. ``use_tqdm``: whether
+        to show a progress bar; ``None`` decides by the length of the run.
+
+        Raises ``PromptError``, ``ConfigError`` or ``CacheFullError``, and then nothing of the call goes on.
+        """
+        pairs = paired(as_batch(prompts), sampling_params)
+        return self.runner.run([prepare(self.model_files, *pair) for pair in pairs], use_tqdm)
+
+    def chat(
+        self,
+        messages: Conversation | Sequence[Conversation],
+        sampling_params: Params = None,
+        use_tqdm: bool | None = None,
+    ) -> list[RequestOutput]:
+        """Answer conversations (lists of ``{"role": …, "content": …}``) with the model's template.
+
+        Text in messages is never parsed for special tokens. Raises as ``generate``, and ``PromptError`` for a
+        base model.
+        """
+        pairs = paired(as_conversations(messages), sampling_params)
+        return self.runner.run([prepare_chat(self.model_files, *pair) for pair in pairs], use_tqdm)
+
+    def stream(self, prompt: Prompt, sampling_params: SamplingParams | None = None) -> ReplyStream:
+        """Return an iterator over the text of one completion. Raises as ``generate``."""
+        return self.runner.open_stream(prepare(self.model_files, prompt, sampling_params or SamplingParams()))
+
+    def stream_chat(
+        self, messages: Conversation, sampling_params: SamplingParams | None = None
+    ) -> ReplyStream:
+        """Return an iterator over the text of one answer. Raises as ``chat``."""
+        return self.runner.open_stream(
+            prepare_chat(self.model_files, messages, sampling_params or SamplingParams())
+        )
+
+    def start_afresh(self) -> None:
+        """Forget what drafters learnt from earlier requests. Raises ``ConfigError`` while any runs."""
+        self.engine.forget_drafters()
+
+    def _build_drafter(self, name: str) -> Drafter:
+        from paceline.drafters.registry import build_drafter
+
+        return build_drafter(
+            self._ready_made.get(name, name),
+            target=self.executor,
+            target_vocabulary=self.tokenizer.tokens,
+            num_draft_tokens=self.engine.spec.draft_limit,
+            target_pool=self.engine.pool,
+            load_draft_model=self._load_draft_model,
+        )
+
+    def _load_draft_model(self, name: str) -> DraftModel:
+        from paceline.drafters.draft_model import DraftModel
+
+        with _open_model(name, "none", None) as files:
+            executor = _load_executor(files, self._cache_tokens, self._threads)
+        return DraftModel(name, executor, files.tokenizer.tokens)
+
+
+_SETTINGS = tuple(name for name in LLM.__init__.__annotations__ if name not in ("unknown", "return"))
+
+
+def _context_sizes(max_model_len: int | None, cache_tokens: int | None) -> tuple[int | None, int | None]:
+    """Check the two sizes and that they fit each other."""
+    if max_model_len is not None:
+        check_int("max_model_len", max_model_len, 2)
+    if cache_tokens is not None:
+        check_int("kv_cache_tokens", cache_tokens, 2)
+    if max_model_len is not None and cache_tokens is not None and cache_tokens < max_model_len:
+        raise ConfigError(
+            f"kv_cache_tokens={cache_tokens} cannot hold max_model_len={max_model_len} tokens: raise it"
+        )
+    return max_model_len, cache_tokens
+
+
+def _open_model(model: str | Path, quant: Quant, max_context: int | None) -> ModelFiles:
+    from paceline.models.loading import load_model_files
+
+    return load_model_files(model, quant=quant, max_context=max_context)
+
+
+def _load_executor(files: ModelFiles, cache_tokens: int, threads: int | None) -> CpuExecutor:
+    from paceline.executors.cpu import CpuExecutor
+
+    blocks = -(-cache_tokens // CpuExecutor.block_size)
+    return CpuExecutor.load(files.spec, files.source, num_blocks=blocks, num_threads=threads)
