@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 import numpy as np
-import numpy.typing as npt
 
 from paceline.config import Settings, check_float, check_int
 from paceline.drafters.base import DraftContext, DrafterCapabilities
@@ -56,24 +55,24 @@ class SuccessorTable:
 
     def __init__(self, vocab_size: int, num_successors: int) -> None:
         self.successors: IntArray = np.full((vocab_size, num_successors), _UNKNOWN, dtype=np.int32)
-        self._steady: npt.NDArray[np.int8] = np.zeros(vocab_size, dtype=np.int8)
+        self._steady = bytearray(vocab_size)
 
     @property
     def nbytes(self) -> int:
         """Bytes held."""
-        return self.successors.nbytes + self._steady.nbytes
+        return self.successors.nbytes + len(self._steady)
 
     def store(self, tokens: IntArray, top_tokens: IntArray) -> None:
         """Set the rows of ``tokens`` [N] to the first k columns of ``top_tokens`` [N, ≥ k], in order."""
-        top = top_tokens[:, : self.successors.shape[1]]
-        same = self.successors[tokens, 0] == top[:, 0]
-        self._steady[tokens] = np.where(same, np.minimum(self._steady[tokens] + 1, _STEADIEST), 0)
-        self.successors[tokens] = top
+        steady, before = self._steady, self.successors[tokens, 0].tolist()
+        for token, old, new in zip(tokens.tolist(), before, top_tokens[:, 0].tolist(), strict=True):
+            steady[token] = min(steady[token] + 1, _STEADIEST) if old == new else 0
+        self.successors[tokens] = top_tokens[:, : self.successors.shape[1]]
 
     def row(self, token: int) -> tuple[list[int], int]:
         """Return the successors of ``token``, best first (-1: unknown), and how steady the first one is."""
         successors: list[int] = self.successors[token].tolist()
-        return successors, int(self._steady[token])
+        return successors, self._steady[token]
 
 
 class RecycleSession:
