@@ -174,6 +174,7 @@ std::shared_ptr<Model> make_model(int layers, int hidden, int heads, int kv_head
                                   const std::vector<int>& layer_ropes, const std::vector<int>& layer_windows) {
   require(hidden % 32 == 0 && ffn % 32 == 0 && (heads * head_dim) % 32 == 0,
           "hidden size, feed-forward size and heads x head size must be multiples of 32");
+  require(head_dim <= kMaxHeadDim, "heads wider than " + std::to_string(kMaxHeadDim) + " are not supported");
   require(kv_heads > 0 && heads % kv_heads == 0, "the number of heads must be a multiple of the key/value heads");
   require(static_cast<int>(layer_ropes.size()) == layers && static_cast<int>(layer_windows.size()) == layers,
           "one rope and one window per layer");

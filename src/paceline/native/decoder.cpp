@@ -9,6 +9,7 @@ namespace {
 
 constexpr int kReplicatedRows = 4;   // up to here preparing rows twice is cheaper than a barrier
 constexpr int kSplitRows = 16;       // up to here attention is shared out by chunks, above by rows
+constexpr std::size_t kWarmBytes = 4096;
 constexpr int kWorkPerLayer = 5;  // qkv, attention, output, gate and up, down
 
 int round_up(int n, int to) { return (n + to - 1) / to * to; }
@@ -33,6 +34,10 @@ Decoder::Decoder(std::shared_ptr<Model> model, std::shared_ptr<ThreadPool> pool,
   padded_dim_ = round_up(m.head_dim, 16);
   qkv_width_ = round_up(m.heads * m.head_dim, 16) + 2 * round_up(m.kv_heads * m.head_dim, 16);
   widest_ = round_up(std::max({m.hidden, m.ffn, m.heads * m.head_dim}), kGroup);
+  for (const Rope& r : m.ropes) {
+    rope_offsets_.push_back(rope_width_);
+    rope_width_ += static_cast<int>(r.inverse_frequencies.size()) * (r.interleaved ? 2 : 1);
+  }
   const std::size_t element = half_cache ? 2 : 4;
   const CacheView shape = cache(-1);
   for (int l = 0; l < layers; ++l) {
@@ -49,7 +54,7 @@ Decoder::Decoder(std::shared_ptr<Model> model, std::shared_ptr<ThreadPool> pool,
     s.row.resize(widest_);
     s.attended.resize(widest_);
     s.tile.resize(std::max(2 * kMaxBlockRows * kTileRows, widest_));
-    s.partial.resize(static_cast<std::size_t>(2) * m.heads * (2 + padded_dim_));
+    s.partial.resize(static_cast<std::size_t>(2) * kMaxQueries * (2 + padded_dim_));
   }
 }
 
@@ -94,27 +99,53 @@ int Decoder::first_visible(int l, int row) const {
   return window > 0 ? std::max(0, batch_.position(row) - window + 1) : 0;
 }
 
-// Attention work of up to kSplitRows rows, per distinct window: one item per row, key/value head and chunk.
+int Decoder::heads_per_task() const {
+  return std::min(model_->spec.heads / model_->spec.kv_heads, k_.max_queries);
+}
+
+// One item per run, key/value head and piece of its query heads; few rows are shared out by chunks as well.
+void Decoder::list_items(int l, std::vector<Item>& items) const {
+  const Spec& m = model_->spec;
+  const bool split = batch_.rows <= kSplitRows;
+  for (int run = 0; run < static_cast<int>(runs_.size()); ++run) {
+    int first = batch_.position(runs_[run].row), last = 0;
+    for (int r = runs_[run].row; r < runs_[run].row + runs_[run].rows; ++r) {
+      first = std::min(first, first_visible(l, r));
+      last = std::max(last, batch_.position(r));
+    }
+    for (int h = 0; h < m.kv_heads; ++h)
+      for (int piece = 0; piece < m.heads / m.kv_heads; piece += heads_per_task()) {
+        if (!split) items.push_back({run, h, piece, -1});
+        for (int c = first / kChunkPositions; split && c <= last / kChunkPositions; ++c)
+          items.push_back({run, h, piece, c});
+      }
+  }
+}
+
 void Decoder::plan_attention() {
-  items_.clear();
-  layer_items_.assign(layers_, -1);
+  const Spec& m = model_->spec;
+  runs_.clear();
+  const int longest = std::max(1, k_.max_queries / heads_per_task());
+  for (int r = 0; r < batch_.rows; ++r) {
+    if (r > 0 && batch_.sequence[r] == batch_.sequence[r - 1] && runs_.back().rows < longest) {
+      ++runs_.back().rows;
+    } else {
+      runs_.push_back({r, 1});
+    }
+  }
   most_chunks_ = 1;
   for (int r = 0; r < batch_.rows; ++r) most_chunks_ = std::max(most_chunks_, batch_.position(r) / kChunkPositions + 1);
-  if (batch_.rows > kSplitRows) return;
-  const Spec& m = model_->spec;
+  items_.clear();
+  layer_items_.assign(layers_, -1);
   for (int l = 0; l < layers_; ++l) {
     for (int before = 0; before < l && layer_items_[l] < 0; ++before)
       if (m.layer_windows[before] == m.layer_windows[l]) layer_items_[l] = layer_items_[before];
     if (layer_items_[l] >= 0) continue;
     layer_items_[l] = static_cast<int>(items_.size());
-    std::vector<Item>& items = items_.emplace_back();
-    for (int h = 0; h < m.kv_heads; ++h)
-      for (int r = 0; r < batch_.rows; ++r)
-        for (int c = first_visible(l, r) / kChunkPositions; c <= batch_.position(r) / kChunkPositions; ++c)
-          items.push_back({r, h, c});
+    list_items(l, items_.emplace_back());
   }
-  const std::size_t wanted =
-      static_cast<std::size_t>(batch_.rows) * most_chunks_ * m.heads * (2 + padded_dim_);
+  if (batch_.rows > kSplitRows) return;
+  const std::size_t wanted = static_cast<std::size_t>(batch_.rows) * most_chunks_ * m.heads * (2 + padded_dim_);
   if (partials_.size() < wanted) partials_.resize(wanted);
 }
 
@@ -156,10 +187,8 @@ void Decoder::plan(const Batch& batch) {
   grow(y_, m.hidden);
   grow(act_, m.ffn);
   grow(attended_, widest_);
-  std::size_t half = 0;
-  for (const Rope& r : m.ropes) half += r.inverse_frequencies.size();
-  grow(cosine_, half);
-  grow(sine_, half);
+  grow(cosine_, rope_width_);
+  grow(sine_, rope_width_);
   for (SharedWork& w : work_) w.reset();
   for (ThreadState& s : threads_) {
     s.work = 0;
@@ -174,6 +203,14 @@ void Decoder::plan(const Batch& batch) {
 // ---- running it -----------------------------------------------------------------------------------------
 
 SharedWork& Decoder::next_work(ThreadState& s) { return work_[s.work++]; }
+
+// Fetches the start of this thread's share of a weight, so that memory is busy while threads wait for each other.
+void Decoder::warm(const ThreadState& s, const Weight& w) const {
+  const WeightView& v = w.view();
+  const int tile = static_cast<int>(static_cast<std::int64_t>(v.tiles) * s.thread / pool_->size());
+  for (std::size_t i = 0; i < std::min<std::size_t>(v.tile_bytes, kWarmBytes); i += 64)
+    __builtin_prefetch(v.tile(tile) + i);
+}
 
 void Decoder::sync(ThreadState& s, Operator op) {
   pool_->barrier().wait();
@@ -217,9 +254,10 @@ void Decoder::gated_product(ThreadState& s, const Layer& w) {
       float* up = gate + kMaxBlockRows * kTileRows;
       k_.gemm(w.gate->view(), tile, b, gate, kTileRows);
       k_.gemm(w.up->view(), tile, b, up, kTileRows);
+      k_.gated(gate, up, b.rows * kTileRows, m.gelu, gate);
       for (int r = 0; r < b.rows; ++r)
-        k_.gated(gate + r * kTileRows, up + r * kTileRows, kTileRows, m.gelu,
-                 act_.data() + static_cast<std::size_t>(b.row + r) * m.ffn + tile * kTileRows);
+        std::memcpy(act_.data() + static_cast<std::size_t>(b.row + r) * m.ffn + tile * kTileRows,
+                    gate + r * kTileRows, sizeof(float) * kTileRows);
     }
   });
 }
@@ -235,32 +273,27 @@ void Decoder::absorb(ThreadState& s, int row, const std::vector<float>& post_nor
   k_.add(y, s.x + static_cast<std::size_t>(row) * m.hidden, m.hidden);
 }
 
+// Per row and rope: cosine and sine per rotated pair; for interleaved pairs per dim, with the sine's sign, so that
+// x * cosine + partner(x) * sine is the rotation of either.
 void Decoder::rotary_tables(int begin, int end) {
-  const Spec& m = model_->spec;
-  std::size_t width = 0;
-  for (const Rope& r : m.ropes) width += r.inverse_frequencies.size();
   for (int row = begin; row < end; ++row) {
-    std::size_t at = row * width;
-    for (const Rope& r : m.ropes)
+    std::size_t at = static_cast<std::size_t>(row) * rope_width_;
+    for (const Rope& r : model_->spec.ropes)
       for (const double f : r.inverse_frequencies) {
         const double angle = batch_.position(row) * f;
-        cosine_[at] = static_cast<float>(std::cos(angle) * r.attention_factor);
-        sine_[at++] = static_cast<float>(std::sin(angle) * r.attention_factor);
+        const auto c = static_cast<float>(std::cos(angle) * r.attention_factor);
+        const auto s = static_cast<float>(std::sin(angle) * r.attention_factor);
+        if (r.interleaved) {
+          cosine_[at] = c;
+          sine_[at++] = -s;
+        }
+        cosine_[at] = c;
+        sine_[at++] = s;
       }
   }
 }
 
 namespace {
-
-void rotate(const Rope& rope, const float* cosine, const float* sine, float* x) {
-  const int half = static_cast<int>(rope.inverse_frequencies.size());
-  const int step = rope.interleaved ? 2 : 1, apart = rope.interleaved ? 1 : half;
-  for (int i = 0; i < half; ++i) {
-    const float a = x[i * step], b = x[i * step + apart];
-    x[i * step] = a * cosine[i] - b * sine[i];
-    x[i * step + apart] = b * cosine[i] + a * sine[i];
-  }
-}
 
 void head_norm(const std::vector<float>& weight, float eps, float* x) {
   const int n = static_cast<int>(weight.size());
@@ -288,13 +321,10 @@ void Decoder::rotate_and_store(ThreadState&, const Layer& w, int l, int row, int
   add_bias(is_key ? w.k_bias : w.q_bias, h, m.head_dim, x);
   const std::vector<float>& norm = is_key ? w.k_norm : w.q_norm;
   if (!norm.empty()) head_norm(norm, m.eps, x);
-  std::size_t width = 0, at = 0;
-  for (std::size_t i = 0; i < m.ropes.size(); ++i) {
-    if (static_cast<int>(i) < m.layer_ropes[l]) at += m.ropes[i].inverse_frequencies.size();
-    width += m.ropes[i].inverse_frequencies.size();
-  }
-  at += row * width;
-  rotate(m.ropes[m.layer_ropes[l]], cosine_.data() + at, sine_.data() + at, x);
+  const Rope& rope = m.ropes[m.layer_ropes[l]];
+  const std::size_t at = static_cast<std::size_t>(row) * rope_width_ + rope_offsets_[m.layer_ropes[l]];
+  k_.rotate(x, cosine_.data() + at, sine_.data() + at, 2 * static_cast<int>(rope.inverse_frequencies.size()),
+            rope.interleaved);
   if (!is_key) return;
   float* value = base + queries + keys + h * m.head_dim;
   add_bias(w.v_bias, h, m.head_dim, value);
@@ -303,67 +333,93 @@ void Decoder::rotate_and_store(ThreadState&, const Layer& w, int l, int row, int
   k_.store_kv(cache(l), block, slot % kBlockSlots, h, x, value);
 }
 
-AttentionTask Decoder::task(int l, int row, int kv_head) const {
+AttentionTask Decoder::task(int l, const Item& item) const {
   const Spec& m = model_->spec;
+  const Run& run = runs_[item.run];
+  const int group = m.heads / m.kv_heads;
   AttentionTask t;
   t.cache = cache(l);
-  t.slots.blocks = batch_.blocks + batch_.block_offsets[batch_.sequence[row]];
-  t.slots.tail = batch_.tails + batch_.tail_offsets[row];
-  t.slots.prefix = batch_.prefix[row];
-  t.slots.tail_length = batch_.tail(row);
-  t.slots.first = first_visible(l, row);
-  t.kv_head = kv_head;
-  t.group = m.heads / m.kv_heads;
-  t.query = qkv_.data() + static_cast<std::size_t>(row) * qkv_width_ + kv_head * t.group * m.head_dim;
+  t.blocks = batch_.blocks + batch_.block_offsets[batch_.sequence[run.row]];
+  t.kv_head = item.kv_head;
+  t.rows = run.rows;
+  t.heads = std::min(heads_per_task(), group - item.head);
   t.scale = m.attention_scale;
   t.softcap = m.attention_softcap;
+  for (int i = 0; i < run.rows; ++i) {
+    const int row = run.row + i;
+    AttentionRow& r = t.row[i];
+    r.query = qkv_.data() + static_cast<std::size_t>(row) * qkv_width_ +
+              static_cast<std::size_t>(item.kv_head * group + item.head) * m.head_dim;
+    r.tail = batch_.tails + batch_.tail_offsets[row];
+    r.prefix = batch_.prefix[row];
+    r.tail_length = batch_.tail(row);
+    r.first = first_visible(l, row);
+  }
   return t;
 }
 
-// Chunks are always merged from the first to the last, whoever computed them: the result of a row is the same bits
-// whether its chunks were shared out (few rows) or walked by one thread (many rows).
-float* Decoder::partial_at(int row, int kv_head, int chunk) {
-  const Spec& m = model_->spec;
-  const std::size_t index = (static_cast<std::size_t>(row) * m.kv_heads + kv_head) * most_chunks_ + chunk;
-  return partials_.data() + index * (m.heads / m.kv_heads) * (2 + padded_dim_);
+float* Decoder::partial_at(int row, int head, int chunk) {
+  const std::size_t index = (static_cast<std::size_t>(row) * model_->spec.heads + head) * most_chunks_ + chunk;
+  return partials_.data() + index * (2 + padded_dim_);
 }
 
+// Chunks are always merged from a row's first to its last, whoever computed them: the result is the same bits
+// whether they were shared out (few rows) or walked by one thread (many rows).
 void Decoder::attention(ThreadState& s, int l) {
-  const Spec& m = model_->spec;
-  if (batch_.rows <= kSplitRows) {
-    const std::vector<Item>& items = items_[layer_items_[l]];
-    next_work(s).run(s.thread, static_cast<int>(items.size()), [&](int i) {
-      const Item& it = items[i];
-      k_.attend(task(l, it.row, it.kv_head), it.chunk, partial_at(it.row, it.kv_head, it.chunk));
-    });
-  } else {
-    next_work(s).run(s.thread, batch_.rows * m.kv_heads, [&](int i) {
-      float* row = attended_.data() + static_cast<std::size_t>(i / m.kv_heads) * widest_;
-      attend_row(s, l, i / m.kv_heads, i % m.kv_heads, row);
-    });
-  }
+  const std::vector<Item>& items = items_[layer_items_[l]];
+  next_work(s).run(s.thread, static_cast<int>(items.size()), [&](int i) {
+    const Item& item = items[i];
+    if (item.chunk < 0) return attend_run(s, l, item);
+    AttentionTask t = task(l, item);
+    const int head = item.kv_head * (model_->spec.heads / model_->spec.kv_heads) + item.head;
+    t.out_stride = static_cast<std::int64_t>(most_chunks_) * (2 + padded_dim_);
+    for (int r = 0; r < t.rows; ++r) t.row[r].out = partial_at(runs_[item.run].row + r, head, item.chunk);
+    k_.attend(t, item.chunk);
+  });
+  warm(s, *model_->layers[l].o);
   sync(s, kAttention);
 }
 
-// All chunks of one row and key/value head, computed here or taken from where they were left, merged into `out`.
-void Decoder::attend_row(ThreadState& s, int l, int row, int kv_head, float* out) {
+// All chunks of a run, one after another, merged into the rows of attended_.
+void Decoder::attend_run(ThreadState& s, int l, const Item& item) {
   const Spec& m = model_->spec;
-  const int group = m.heads / m.kv_heads, stride = 2 + padded_dim_;
-  const bool split = batch_.rows <= kSplitRows;
-  const AttentionTask t = task(l, row, kv_head);
-  const int first = t.slots.first / kChunkPositions, last = batch_.position(row) / kChunkPositions;
-  float* into = s.partial.data();
-  for (int c = first; c <= last; ++c) {
-    float* next = c == first ? into : into + group * stride;
-    if (split) {
-      std::memcpy(next, partial_at(row, kv_head, c), sizeof(float) * group * stride);
-    } else {
-      k_.attend(t, c, next);
-    }
-    for (int h = 0; h < group && c > first; ++h) k_.merge(into + h * stride, next + h * stride, padded_dim_);
+  AttentionTask t = task(l, item);
+  const int row = runs_[item.run].row, stride = 2 + padded_dim_, queries = t.rows * t.heads;
+  float *merged = s.partial.data(), *next = merged + queries * stride;
+  t.out_stride = stride;
+  int first = t.row[0].first, last = 0;
+  for (int r = 0; r < t.rows; ++r) {
+    t.row[r].out = next + r * t.heads * stride;
+    first = std::min(first, t.row[r].first);
+    last = std::max(last, t.row[r].end() - 1);
   }
-  for (int h = 0; h < group; ++h)
-    k_.finish(into + h * stride, m.head_dim, out + (kv_head * group + h) * m.head_dim);
+  for (int c = first / kChunkPositions; c <= last / kChunkPositions; ++c) {
+    k_.attend(t, c);
+    for (int j = 0; j < queries; ++j) {
+      const AttentionRow& r = t.row[j / t.heads];
+      if (c == r.first / kChunkPositions) {
+        std::memcpy(merged + j * stride, next + j * stride, sizeof(float) * stride);
+      } else if (c > r.first / kChunkPositions && c <= (r.end() - 1) / kChunkPositions) {
+        k_.merge(merged + j * stride, next + j * stride, padded_dim_);
+      }
+    }
+  }
+  for (int j = 0; j < queries; ++j) {
+    const int head = item.kv_head * (m.heads / m.kv_heads) + item.head + j % t.heads;
+    k_.finish(merged + j * stride, m.head_dim,
+              attended_.data() + static_cast<std::size_t>(row + j / t.heads) * widest_ + head * m.head_dim);
+  }
+}
+
+// Merges the chunks a row's attention was shared out to.
+void Decoder::collect(ThreadState& s, int l, int row, float* out) {
+  const Spec& m = model_->spec;
+  const int first = first_visible(l, row) / kChunkPositions, last = batch_.position(row) / kChunkPositions;
+  for (int head = 0; head < m.heads; ++head) {
+    std::memcpy(s.partial.data(), partial_at(row, head, first), sizeof(float) * (2 + padded_dim_));
+    for (int c = first + 1; c <= last; ++c) k_.merge(s.partial.data(), partial_at(row, head, c), padded_dim_);
+    k_.finish(s.partial.data(), m.head_dim, out + head * m.head_dim);
+  }
 }
 
 void Decoder::layer(ThreadState& s, int l) {
@@ -395,11 +451,13 @@ void Decoder::layer(ThreadState& s, int l) {
     float* attended = attended_.data() + static_cast<std::size_t>(r) * widest_;
     if (batch_.rows <= kSplitRows) {
       attended = s.attended.data();
-      for (int h = 0; h < m.kv_heads; ++h) attend_row(s, l, r, h, attended);
+      collect(s, l, r, attended);
     }
     pack(s, r, attended, m.heads * m.head_dim, o_needs);
   });
   product(s, *w.o, y_.data(), m.hidden);
+  warm(s, *w.gate);
+  warm(s, *w.up);
   sync(s, kOutput);
   const Needs ffn_needs = needs({w.gate.get(), w.up.get()});
   for_rows(s, batch_.rows, [&](int r) {
@@ -408,11 +466,13 @@ void Decoder::layer(ThreadState& s, int l) {
     pack(s, r, s.row.data(), m.hidden, ffn_needs);
   });
   gated_product(s, w);
+  warm(s, *w.down);
   sync(s, kGateUp);
   const Needs down_needs = needs({w.down.get()});
   for_rows(s, batch_.rows,
            [&](int r) { pack(s, r, act_.data() + static_cast<std::size_t>(r) * m.ffn, m.ffn, down_needs); });
   product(s, *w.down, y_.data(), m.hidden);
+  warm(s, l + 1 < layers_ ? *model_->layers[l + 1].q : model_->output());
   sync(s, kDown);
 }
 

@@ -94,8 +94,11 @@ class Decoder {
     unsigned offset_mask = 0;
     void add(const Weight& w);
   };
-  struct Item {
-    int row, kv_head, chunk;
+  struct Item {  // attention work: some heads of a run of rows, one chunk of positions (all when chunk < 0)
+    int run, kv_head, head, chunk;
+  };
+  struct Run {  // consecutive rows of one sequence that attention serves together
+    int row, rows;
   };
   struct ThreadState {
     int thread = 0, work = 0;
@@ -112,8 +115,10 @@ class Decoder {
   void step(int thread, float* logits);
   void layer(ThreadState& s, int l);
   void attention(ThreadState& s, int l);
-  void attend_row(ThreadState& s, int l, int row, int kv_head, float* out);
-  float* partial_at(int row, int kv_head, int chunk);
+  void attend_run(ThreadState& s, int l, const Item& item);
+  void collect(ThreadState& s, int l, int row, float* out);
+  float* partial_at(int row, int head, int chunk);
+  void list_items(int l, std::vector<Item>& items) const;
   void rotate_and_store(ThreadState& s, const Layer& w, int l, int row, int head);
   void rotary_tables(int begin, int end);
   void absorb(ThreadState& s, int row, const std::vector<float>& post_norm);
@@ -126,7 +131,9 @@ class Decoder {
   void head(ThreadState& s, float* logits);
   SharedWork& next_work(ThreadState& s);
   void sync(ThreadState& s, Operator op);
-  AttentionTask task(int l, int row, int kv_head) const;
+  void warm(const ThreadState& s, const Weight& w) const;
+  AttentionTask task(int l, const Item& item) const;
+  int heads_per_task() const;
   int first_visible(int l, int row) const;
   CacheView cache(int l) const;
 
@@ -135,7 +142,8 @@ class Decoder {
   const KernelTable& k_;
   const int layers_, num_blocks_, max_rows_;
   const bool half_cache_;
-  int padded_dim_ = 0, qkv_width_ = 0, widest_ = 0;
+  int padded_dim_ = 0, qkv_width_ = 0, widest_ = 0, rope_width_ = 0;
+  std::vector<int> rope_offsets_;  // of each rope in a row of the rotary tables
   std::size_t cache_bytes_ = 0;
   Arena cache_arena_;
   std::vector<void*> keys_, values_;
@@ -146,6 +154,7 @@ class Decoder {
   std::vector<SharedWork> work_;
   Inputs shared_inputs_;
   std::vector<float> x_, qkv_, y_, act_, attended_, cosine_, sine_, partials_;
+  std::vector<Run> runs_;
   std::vector<std::vector<Item>> items_;  // per distinct window
   std::vector<int> layer_items_;
   int most_chunks_ = 0;

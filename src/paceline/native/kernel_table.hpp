@@ -10,6 +10,8 @@ namespace paceline {
 constexpr int kBlockSlots = 16;       // KV slots per block
 constexpr int kChunkPositions = 64;   // positions per attention chunk, aligned to absolute positions
 constexpr int kMaxBlockRows = 16;     // upper bound of KernelTable::max_rows
+constexpr int kMaxQueries = 24;       // upper bound of KernelTable::max_queries
+constexpr int kMaxHeadDim = 512;
 
 // Activations of one block of `width` rows (rows past the real ones are zero). All arrays are interleaved by
 // row, so that a kernel compiled for a width finds everything at constant distances:
@@ -34,24 +36,29 @@ struct CacheView {
   bool half = true;
 };
 
-// Which slots a row sees: logical slots [0, prefix) and then the tail, in position order.
-struct RowSlots {
-  const std::int32_t* blocks = nullptr;
+// One row of an attention task. It sees logical slots [first, prefix) and then its tail, in position order.
+struct AttentionRow {
+  const float* query = nullptr;  // [heads][head dim]
   const std::int32_t* tail = nullptr;
   int prefix = 0, tail_length = 0, first = 0;  // first: lowest visible position (sliding window)
+  float* out = nullptr;  // per head, out_stride floats apart: maximum, sum, padded_dim values
+  int end() const { return prefix + tail_length; }
 };
 
+// Query heads of some rows of one sequence that share a key/value head: rows * heads <= KernelTable::max_queries.
 struct AttentionTask {
   CacheView cache;
-  RowSlots slots;
-  int kv_head = 0, group = 0;  // query heads that share this key/value head
-  const float* query = nullptr;  // [group][head dim]
+  const std::int32_t* blocks = nullptr;  // the sequence's block table
+  int kv_head = 0, rows = 0, heads = 0;
+  AttentionRow row[kMaxQueries];
+  std::int64_t out_stride = 0;
   float scale = 1.0f, softcap = 0.0f;
 };
 
 struct KernelTable {
   const char* name;
   int max_rows;             // rows per activation block
+  int max_queries;          // query heads per attention task
   int (*width)(int rows);   // block width used for so many rows
   // Quantise or copy one row of float32 [groups * 32] into place `r` of a block.
   void (*pack_quants)(const ActivationBlock& block, int r, const float* x, int groups, unsigned offset_mask);
@@ -65,8 +72,10 @@ struct KernelTable {
   void (*softcap)(float* x, std::int64_t n, float cap);
   // Store a head's key and value at a logical slot's place.
   void (*store_kv)(const CacheView& c, int block, int offset, int kv_head, const float* key, const float* value);
-  // Partial attention over chunk `c`: per query head [max, sum, padded_dim values], appended at out.
-  void (*attend)(const AttentionTask& task, int chunk, float* out);
+  // x rotated in place: x * cosine + partner(x) * sine. Tables as rotary tables of the decoder.
+  void (*rotate)(float* x, const float* cosine, const float* sine, int rotated, bool interleaved);
+  // Partial attention over one chunk of positions, for the rows that see any of them.
+  void (*attend)(const AttentionTask& task, int chunk);
   // into = into (+) from, both [max, sum, values]; finish: out = values / sum.
   void (*merge)(float* into, const float* from, int padded_dim);
   void (*finish)(const float* partial, int head_dim, float* out);

@@ -38,30 +38,73 @@ inline float exp1(float x) {
 
 // ---- activations ----------------------------------------------------------------------------------------
 
-void pack_quants(const ActivationBlock& b, int r, const float* x, int groups, unsigned offset_mask) {
-  const int w = b.width;
-  for (int g = 0; g < groups; ++g) {
-    const F lo = load(x + 32 * g), hi = load(x + 32 * g + 16);
-    const float largest = reduce_max(max(abs(lo), abs(hi)));
-    const float d = largest / 127.0f;
-    const F inverse = set1(largest > 0.0f ? 127.0f / largest : 0.0f);
-    const I qlo = round_to_int(mul(lo, inverse)), qhi = round_to_int(mul(hi, inverse));
-    std::int8_t* q = b.quants + (static_cast<std::int64_t>(g) * w + r) * 32;
-    store_s8(q, qlo);
-    store_s8(q + 16, qhi);
-    const std::int32_t sum = reduce_add(iadd(qlo, qhi));
-    const std::int64_t at = static_cast<std::int64_t>(g) * w + r;
-    b.scales[at] = d;
-    b.sums[at] = d * static_cast<float>(sum);
-    if (offset_mask & 1) b.offsets[0][at] = -8 * sum;
-    if (offset_mask & 2) b.offsets[1][at] = -16 * sum;
-    if (offset_mask & 4) b.offsets[2][at] = -128 * sum;
-    if (offset_mask & 8) {
-      const std::int32_t low = reduce_add(qlo);
-      b.offsets[3][(2 * static_cast<std::int64_t>(g)) * w + r] = -32 * low;
-      b.offsets[3][(2 * static_cast<std::int64_t>(g) + 1) * w + r] = -32 * (sum - low);
-    }
+// Scale and inverse scale of a group from its largest magnitude: codes reach from -127 to 127.
+inline F scale_of(F largest) { return mul(largest, set1(1.0f / 127.0f)); }
+inline F inverse_of(F largest) { return div(set1(127.0f), max(largest, set1(1e-30f))); }
+
+struct PackedGroup {
+  I low, high;  // codes of the two halves
+};
+
+inline PackedGroup pack_group(const ActivationBlock& b, int r, const float* x, int g, F inverse) {
+  const PackedGroup p{round_to_int(mul(load(x), inverse)), round_to_int(mul(load(x + 16), inverse))};
+  std::int8_t* q = b.quants + (static_cast<std::int64_t>(g) * b.width + r) * 32;
+  store_s8(q, p.low);
+  store_s8(q + 16, p.high);
+  return p;
+}
+
+inline void note_sums(const ActivationBlock& b, int r, int g, float scale, std::int32_t sum, std::int32_t low,
+                      unsigned offset_mask) {
+  const std::int64_t at = static_cast<std::int64_t>(g) * b.width + r;
+  b.scales[at] = scale;
+  b.sums[at] = scale * static_cast<float>(sum);
+  if (offset_mask & 1) b.offsets[0][at] = -8 * sum;
+  if (offset_mask & 2) b.offsets[1][at] = -16 * sum;
+  if (offset_mask & 4) b.offsets[2][at] = -128 * sum;
+  if (offset_mask & 8) {
+    b.offsets[3][at + static_cast<std::int64_t>(g) * b.width] = -32 * low;
+    b.offsets[3][at + static_cast<std::int64_t>(g + 1) * b.width] = -32 * (sum - low);
   }
+}
+
+inline F group_largest(const float* x) { return max(abs(load(x)), abs(load(x + 16))); }
+
+// Sixteen groups side by side: their maxima, scales and sums take the time of a few.
+inline void pack_sixteen(const ActivationBlock& b, int r, const float* x, int first, unsigned offset_mask) {
+  F largest[16];
+#pragma GCC unroll 16
+  for (int g = 0; g < 16; ++g) largest[g] = group_largest(x + 32 * g);
+  const F top = transpose_max(largest);
+  alignas(64) float scale[16], inverse[16];
+  store(scale, scale_of(top));
+  store(inverse, inverse_of(top));
+  I sums[16], lows[16];
+#pragma GCC unroll 16
+  for (int g = 0; g < 16; ++g) {
+    const PackedGroup p = pack_group(b, r, x + 32 * g, first + g, set1(inverse[g]));
+    sums[g] = iadd(p.low, p.high);
+    lows[g] = p.low;
+  }
+  alignas(64) std::int32_t sum[16], low[16] = {};
+  store(sum, transpose_add(sums));
+  if (offset_mask & 8) store(low, transpose_add(lows));
+  for (int g = 0; g < 16; ++g) note_sums(b, r, first + g, scale[g], sum[g], low[g], offset_mask);
+}
+
+inline void pack_one(const ActivationBlock& b, int r, const float* x, int g, unsigned offset_mask) {
+  const F top = set1(reduce_max(group_largest(x)));
+  const PackedGroup p = pack_group(b, r, x, g, inverse_of(top));
+  alignas(64) float scale[16];
+  store(scale, scale_of(top));
+  const std::int32_t low = offset_mask & 8 ? reduce_add(p.low) : 0;
+  note_sums(b, r, g, scale[0], reduce_add(iadd(p.low, p.high)), low, offset_mask);
+}
+
+void pack_quants(const ActivationBlock& b, int r, const float* x, int groups, unsigned offset_mask) {
+  int g = 0;
+  for (; g + 16 <= groups; g += 16) pack_sixteen(b, r, x + 32 * g, g, offset_mask);
+  for (; g < groups; ++g) pack_one(b, r, x + 32 * g, g, offset_mask);
 }
 
 void pack_values(const ActivationBlock& b, int r, const float* x, int groups) {
@@ -70,11 +113,12 @@ void pack_values(const ActivationBlock& b, int r, const float* x, int groups) {
 
 // ---- matrix products ------------------------------------------------------------------------------------
 
-constexpr int kPrefetchAhead = 2048;  // bytes; far enough to hide memory, near enough to stay in the first level
+// Groups to fetch ahead: far enough to hide memory, near enough to stay in the first level of cache.
+constexpr int kGroupsAhead = 14;
 
 template <int Bytes>
 inline void prefetch_group(const std::uint8_t* p) {
-  for (int i = 0; i < Bytes; i += 64) prefetch(p + kPrefetchAhead + i);
+  for (int i = 0; i < Bytes; i += 64) prefetch(p + kGroupsAhead * Bytes + i);
 }
 
 template <Kind K>
@@ -167,7 +211,7 @@ inline void float_tile(const std::uint8_t* p, int groups, const ActivationBlock&
 #pragma GCC unroll 16
   for (int r = 0; r < Width; ++r) acc[r] = zero();
   for (int i = 0; i < 32 * groups; ++i, x += Width) {
-    if (i % 2 == 0) prefetch(p + (K == Kind::F32 ? 128 : 64) * (i / 2) + kPrefetchAhead);
+    if (i % 2 == 0) prefetch(p + (K == Kind::F32 ? 128 : 64) * (i / 2 + 2 * kGroupsAhead));
     const F w = load_weights<K>(p, i);
 #pragma GCC unroll 16
     for (int r = 0; r < Width; ++r) acc[r] = fma(w, set1(x[r]), acc[r]);
@@ -232,9 +276,11 @@ void gemm(const WeightView& w, int tile, const ActivationBlock& b, float* out, s
 // ---- elementwise ----------------------------------------------------------------------------------------
 
 void rms_norm(const float* x, const float* weight, float eps, int n, float* y) {
-  F squares = zero();
-  for (int i = 0; i < n; i += 16) squares = fma(load(x + i), load(x + i), squares);
-  const F scale = set1(1.0f / __builtin_sqrtf(reduce_add(squares) / static_cast<float>(n) + eps));
+  F squares[2] = {zero(), zero()};  // two sums, for n is a multiple of 32 and one alone waits for itself
+  for (int i = 0; i < n; i += 32)
+    for (int j = 0; j < 2; ++j) squares[j] = fma(load(x + i + 16 * j), load(x + i + 16 * j), squares[j]);
+  const float sum = reduce_add(add(squares[0], squares[1]));
+  const F scale = set1(1.0f / __builtin_sqrtf(sum / static_cast<float>(n) + eps));
   for (int i = 0; i < n; i += 16) store(y + i, mul(mul(load(x + i), scale), load(weight + i)));
 }
 
@@ -269,31 +315,39 @@ void softcap(float* x, std::int64_t n, float cap) {
 
 // ---- attention ------------------------------------------------------------------------------------------
 
+constexpr int kQueryStride = kMaxHeadDim + 16;  // an odd number of cache lines, so that rows do not share sets
+
 inline F load_cached(const std::uint16_t* p) { return load_half(p); }
 inline F load_cached(const float* p) { return load(p); }
 
+inline void to_cached(std::uint16_t* p, F x) {  // finite, so that a masked slot (weight zero) never spoils a sum
+  store_half(p, min(max(x, set1(-65504.0f)), set1(65504.0f)));
+}
+inline void to_cached(float* p, F x) { store(p, x); }
+
 template <typename T>
 inline void store_kv_as(const CacheView& c, int block, int offset, int kv_head, const float* key, const float* value) {
-  T* k = static_cast<T*>(c.keys) + block * c.key_block + static_cast<std::int64_t>(kv_head) * c.head_dim * kBlockSlots;
+  T* k = static_cast<T*>(c.keys) + block * c.key_block +
+         static_cast<std::int64_t>(kv_head) * c.head_dim * kBlockSlots + offset;
   T* v = static_cast<T*>(c.values) + block * c.value_block +
          (static_cast<std::int64_t>(kv_head) * kBlockSlots + offset) * c.padded_dim;
-  for (int i = 0; i < c.head_dim; i += 16) {
-    const int n = c.head_dim - i < 16 ? c.head_dim - i : 16;
-    float kf[16] = {}, vf[16] = {};
-    for (int j = 0; j < n; ++j) {
-      kf[j] = key[i + j];
-      vf[j] = value[i + j];
-    }
-    T kt[16];
-    if constexpr (sizeof(T) == 2) {
-      store_half(kt, load(kf));
-      store_half(v + i, load(vf));
-    } else {
-      __builtin_memcpy(kt, kf, sizeof kf);
-      __builtin_memcpy(v + i, vf, sizeof vf);
-    }
-    for (int j = 0; j < n; ++j) k[static_cast<std::int64_t>(i + j) * kBlockSlots + offset] = kt[j];
+  int i = 0;
+  T column[16];
+  for (; i + 16 <= c.head_dim; i += 16) {
+    to_cached(v + i, load(value + i));
+    to_cached(column, load(key + i));
+#pragma GCC unroll 16
+    for (int j = 0; j < 16; ++j) k[(i + j) * kBlockSlots] = column[j];
   }
+  if (i == c.head_dim) return;
+  float kf[16] = {}, vf[16] = {};
+  for (int j = 0; i + j < c.head_dim; ++j) {
+    kf[j] = key[i + j];
+    vf[j] = value[i + j];
+  }
+  to_cached(v + i, load(vf));
+  to_cached(column, load(kf));
+  for (int j = 0; i + j < c.head_dim; ++j) k[(i + j) * kBlockSlots] = column[j];
 }
 
 void store_kv(const CacheView& c, int block, int offset, int kv_head, const float* key, const float* value) {
@@ -306,120 +360,255 @@ void store_kv(const CacheView& c, int block, int offset, int kv_head, const floa
 
 // q · k for the 16 slots of one block and N query heads: every slot sums over dims in the same order.
 template <typename T, int N>
-inline void block_scores(const T* keys, int head_dim, const float* query, float (*out)[16]) {
+inline void block_scores(const T* keys, int head_dim, const float (*query)[kQueryStride], float* out, int stride) {
   F s[N];
-  for (int h = 0; h < N; ++h) s[h] = zero();
+#pragma GCC unroll 24
+  for (int j = 0; j < N; ++j) s[j] = zero();
   for (int d = 0; d < head_dim; ++d) {
     const F k = load_cached(keys + static_cast<std::int64_t>(d) * kBlockSlots);
-    for (int h = 0; h < N; ++h) s[h] = fma(k, set1(query[h * head_dim + d]), s[h]);
+#pragma GCC unroll 24
+    for (int j = 0; j < N; ++j) s[j] = fma(k, set1(query[j][d]), s[j]);
   }
-  for (int h = 0; h < N; ++h) store(out[h], s[h]);
+#pragma GCC unroll 24
+  for (int j = 0; j < N; ++j) store(out + j * stride, s[j]);
 }
 
 constexpr float kMasked = -1e30f;
 
-// Scores of the chunk's positions [begin, end) in position order, N heads; slot addresses of their values.
-template <typename T, int N>
-inline void chunk_scores(const AttentionTask& t, const float* query, int begin, int end,
-                         float (*scores)[kChunkPositions], const T** values) {
-  const CacheView& c = t.cache;
-  const T* keys = static_cast<const T*>(c.keys);
-  const T* vals = static_cast<const T*>(c.values);
-  const int base = begin / kChunkPositions * kChunkPositions;
-  float block[N][16];
-  int current = -1;
-  for (int position = begin; position < end; ++position) {
-    const int slot = position < t.slots.prefix ? position : t.slots.tail[position - t.slots.prefix];
-    if (slot / kBlockSlots != current) {
-      current = slot / kBlockSlots;
-      const std::int64_t physical = t.slots.blocks[current];
-      block_scores<T, N>(keys + physical * c.key_block + static_cast<std::int64_t>(t.kv_head) * c.head_dim * kBlockSlots,
-                         c.head_dim, query, block);
-    }
-    for (int h = 0; h < N; ++h) scores[h][position - base] = block[h][slot % kBlockSlots];
-    values[position - base] = vals + t.slots.blocks[current] * c.value_block +
-                              (static_cast<std::int64_t>(t.kv_head) * kBlockSlots + slot % kBlockSlots) * c.padded_dim;
-  }
+// What a row sees of one chunk: positions [begin, end) relative to the chunk's first; up to `near` they lie in the
+// slots all rows share, behind it in the row's tail.
+struct Span {
+  int begin, near, end;
+};
+
+inline Span span_of(const AttentionRow& r, int base) {
+  const auto inside = [&](int position) {
+    const int p = position - base;
+    return p < 0 ? 0 : p > kChunkPositions ? kChunkPositions : p;
+  };
+  Span s{inside(r.first), inside(r.prefix), inside(r.end())};
+  if (s.near < s.begin) s.near = s.begin;
+  return s;
 }
 
-// Weights e^(s - max) in place; returns through partial[0], partial[1] the maximum and the sum.
-inline void chunk_softmax(const AttentionTask& t, float* s, int lo, int hi, float* partial) {
-  for (int i = 0; i < lo; ++i) s[i] = kMasked;
-  for (int i = hi; i < kChunkPositions; ++i) s[i] = kMasked;
-  F top = set1(kMasked);
-  for (int i = 0; i < kChunkPositions; i += 16) {
+// Turns scores [begin, end) into weights e^(s - max) and the others of [from, to) into zero; writes maximum and
+// sum. Vectors of 16 outside the span are left out: they would add zeros, which changes no bit.
+inline void chunk_softmax(const AttentionTask& t, float* s, const Span& span, int from, int to, float* out) {
+  const int first = span.begin / 16 * 16, last = (span.end + 15) / 16 * 16;
+  const auto fill = [&](int begin, int end, float value) {
+    for (int i = begin; i < end; ++i) s[i] = value;
+  };
+  for (int i = first; i < last; i += 16) {
     F x = mul(load(s + i), set1(t.scale));
     if (t.softcap > 0.0f) x = mul(set1(t.softcap), tanh(mul(x, set1(1.0f / t.softcap))));
     store(s + i, x);
   }
-  for (int i = 0; i < lo; ++i) s[i] = kMasked;
-  for (int i = hi; i < kChunkPositions; ++i) s[i] = kMasked;
-  for (int i = 0; i < kChunkPositions; i += 16) top = max(top, load(s + i));
+  fill(first, span.begin, kMasked);
+  fill(span.end, last, kMasked);
+  F top = set1(kMasked);
+  for (int i = first; i < last; i += 16) top = max(top, load(s + i));
   const float largest = reduce_max(top);
+  for (int i = first; i < last; i += 16) store(s + i, exp(sub(load(s + i), set1(largest))));
+  fill(from < first ? from : first, span.begin, 0.0f);
+  fill(span.end, to > last ? to : last, 0.0f);
   F sum = zero();
-  for (int i = 0; i < kChunkPositions; i += 16) {
-    store(s + i, exp(sub(load(s + i), set1(largest))));
-  }
-  for (int i = 0; i < lo; ++i) s[i] = 0.0f;
-  for (int i = hi; i < kChunkPositions; ++i) s[i] = 0.0f;
-  for (int i = 0; i < kChunkPositions; i += 16) sum = add(sum, load(s + i));
-  partial[0] = largest;
-  partial[1] = reduce_add(sum);
+  for (int i = first; i < last; i += 16) sum = add(sum, load(s + i));
+  out[0] = largest;
+  out[1] = reduce_add(sum);
 }
 
+// Everything one attention task needs while it works on one chunk.
 template <typename T, int N>
-inline void chunk_values(float (*weights)[kChunkPositions], const T* const* values, int lo, int hi, int padded_dim,
-                         float* out, int out_stride) {
-  int d = 0;
-  for (; d + 16 * kValueVectors <= padded_dim; d += 16 * kValueVectors) {
-    F acc[N][kValueVectors];
-    for (int h = 0; h < N; ++h)
-      for (int v = 0; v < kValueVectors; ++v) acc[h][v] = zero();
-    for (int i = lo; i < hi; ++i)
-      for (int v = 0; v < kValueVectors; ++v) {
-        const F x = load_cached(values[i] + d + 16 * v);
-        for (int h = 0; h < N; ++h) acc[h][v] = fma(x, set1(weights[h][i]), acc[h][v]);
-      }
-    for (int h = 0; h < N; ++h)
-      for (int v = 0; v < kValueVectors; ++v) store(out + h * out_stride + d + 16 * v, acc[h][v]);
-  }
-  for (; d < padded_dim; d += 16)
-    for (int h = 0; h < N; ++h) {
-      F acc = zero();
-      for (int i = lo; i < hi; ++i) acc = fma(load_cached(values[i] + d), set1(weights[h][i]), acc);
-      store(out + h * out_stride + d, acc);
-    }
-}
-
-template <typename T, int N>
-inline void attend_heads(const AttentionTask& t, int chunk, int first_head, float* out) {
-  const int base = chunk * kChunkPositions;
-  const int position = t.slots.prefix + t.slots.tail_length - 1;
-  const int begin = t.slots.first > base ? t.slots.first : base;
-  const int end = position + 1 < base + kChunkPositions ? position + 1 : base + kChunkPositions;
+struct ChunkWork {
+  const AttentionTask& t;
+  const int base;
+  const T *keys, *values;
+  int shared_begin = kChunkPositions, shared_end = 0;
+  Span spans[N];
+  alignas(64) float query[N][kQueryStride];
   alignas(64) float scores[N][kChunkPositions];
-  const T* values[kChunkPositions];
-  chunk_scores<T, N>(t, t.query + first_head * t.cache.head_dim, begin, end, scores, values);
-  const int stride = 2 + t.cache.padded_dim;
-  for (int h = 0; h < N; ++h) chunk_softmax(t, scores[h], begin - base, end - base, out + h * stride);
-  chunk_values<T, N>(scores, values, begin - base, end - base, t.cache.padded_dim, out + 2, stride);
-}
+  alignas(64) float tail_weights[N][kChunkPositions];
+
+  ChunkWork(const AttentionTask& task, int chunk) : t(task), base(chunk * kChunkPositions) {
+    const CacheView& c = t.cache;
+    keys = static_cast<const T*>(c.keys) + static_cast<std::int64_t>(t.kv_head) * c.head_dim * kBlockSlots;
+    values = static_cast<const T*>(c.values) + static_cast<std::int64_t>(t.kv_head) * c.padded_dim * kBlockSlots;
+    for (int r = 0; r < t.rows; ++r) {
+      spans[r] = span_of(t.row[r], base);
+      if (spans[r].near > spans[r].begin) {
+        if (spans[r].begin < shared_begin) shared_begin = spans[r].begin;
+        if (spans[r].near > shared_end) shared_end = spans[r].near;
+      }
+      for (int h = 0; h < t.heads; ++h)
+        __builtin_memcpy(query[r * t.heads + h], t.row[r].query + h * c.head_dim, sizeof(float) * c.head_dim);
+    }
+    for (int j = t.rows * t.heads; j < N; ++j) __builtin_memset(query[j], 0, sizeof(float) * c.head_dim);
+  }
+
+  const T* key_block(int logical) const { return keys + t.blocks[logical] * t.cache.key_block; }
+  const T* value_at(int slot) const {
+    return values + t.blocks[slot / kBlockSlots] * t.cache.value_block +
+           static_cast<std::int64_t>(slot % kBlockSlots) * t.cache.padded_dim;
+  }
+  int tail_slot(int r, int i) const { return t.row[r].tail[base + i - t.row[r].prefix]; }
+
+  void score() {
+    for (int i = shared_begin / 16 * 16; i < shared_end; i += 16) {
+      const char* v = reinterpret_cast<const char*>(value_at(base + i));
+      for (int b = 0; b < static_cast<int>(sizeof(T)) * 16 * t.cache.padded_dim; b += 64) prefetch(v + b);
+      block_scores<T, N>(key_block((base + i) / kBlockSlots), t.cache.head_dim, query, &scores[0][i], kChunkPositions);
+    }
+    score_tails();
+  }
+
+  // Ancestors stand in ascending slots, so each block of tail slots is met once per row.
+  void score_tails() {
+    alignas(64) float block[N][16];
+    int current = -1;
+    for (int r = 0; r < t.rows; ++r)
+      for (int i = spans[r].near; i < spans[r].end; ++i) {
+        const int slot = tail_slot(r, i);
+        if (slot / kBlockSlots != current) {
+          current = slot / kBlockSlots;
+          block_scores<T, N>(key_block(current), t.cache.head_dim, query, &block[0][0], 16);
+        }
+        for (int h = 0; h < t.heads; ++h) scores[r * t.heads + h][i] = block[r * t.heads + h][slot % kBlockSlots];
+      }
+  }
+
+  void weigh() {
+    for (int r = 0; r < t.rows; ++r)
+      for (int h = 0; h < t.heads; ++h) {
+        float* s = scores[r * t.heads + h];
+        chunk_softmax(t, s, spans[r], shared_begin, shared_end, t.row[r].out + h * t.out_stride);
+        for (int i = spans[r].near; i < spans[r].end; ++i) {  // the shared pass must not see them
+          tail_weights[r * t.heads + h][i] = s[i];
+          s[i] = 0.0f;
+        }
+      }
+    for (int j = t.rows * t.heads; j < N; ++j) __builtin_memset(scores[j], 0, sizeof scores[j]);
+  }
+
+  float* out_of(int j) const { return t.row[j / t.heads].out + (j % t.heads) * t.out_stride + 2; }
+
+  // Sum of weight * value over the shared slots. A row that does not see a slot has weight zero there, which leaves
+  // its sum as it is, bit for bit.
+  template <int V>
+  void mix(int d) {
+    F acc[N][V];
+#pragma GCC unroll 24
+    for (int j = 0; j < N; ++j)
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) acc[j][v] = zero();
+    for (int i = shared_begin; i < shared_end; ++i) {
+      const T* at = value_at(base + i) + d;
+      F x[V];
+#pragma GCC unroll 4
+      for (int v = 0; v < V; ++v) x[v] = load_cached(at + 16 * v);
+#pragma GCC unroll 24
+      for (int j = 0; j < N; ++j)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) acc[j][v] = fma(x[v], set1(scores[j][i]), acc[j][v]);
+    }
+#pragma GCC unroll 24
+    for (int j = 0; j < N; ++j)
+      if (j < t.rows * t.heads)
+#pragma GCC unroll 4
+        for (int v = 0; v < V; ++v) store(out_of(j) + d + 16 * v, acc[j][v]);
+  }
+
+  void mix_tails() {
+    for (int r = 0; r < t.rows; ++r)
+      for (int h = 0; h < t.heads && spans[r].near < spans[r].end; ++h)
+        for (int d = 0; d < t.cache.padded_dim; d += 16) {
+          float* at = out_of(r * t.heads + h) + d;
+          F acc = load(at);
+          for (int i = spans[r].near; i < spans[r].end; ++i)
+            acc = fma(load_cached(value_at(tail_slot(r, i)) + d), set1(tail_weights[r * t.heads + h][i]), acc);
+          store(at, acc);
+        }
+  }
+
+  void run() {
+    score();
+    weigh();
+    constexpr int V = N * 4 <= kAccumulators ? 4 : N * 2 <= kAccumulators ? 2 : 1;
+    int d = 0;
+    for (; d + 16 * V <= t.cache.padded_dim; d += 16 * V) mix<V>(d);
+    for (; d < t.cache.padded_dim; d += 16) mix<1>(d);
+    mix_tails();
+  }
+};
 
 template <typename T>
-inline void attend_as(const AttentionTask& t, int chunk, float* out) {
-  const int stride = 2 + t.cache.padded_dim;
-  int h = 0;
-  for (; h + 4 <= t.group; h += 4) attend_heads<T, 4>(t, chunk, h, out + h * stride);
-  if (t.group - h == 3) attend_heads<T, 3>(t, chunk, h, out + h * stride);
-  if (t.group - h == 2) attend_heads<T, 2>(t, chunk, h, out + h * stride);
-  if (t.group - h == 1) attend_heads<T, 1>(t, chunk, h, out + h * stride);
+inline void attend_as(const AttentionTask& t, int chunk) {
+  switch (t.rows * t.heads) {
+    case 1: return ChunkWork<T, 1>(t, chunk).run();
+    case 2: return ChunkWork<T, 2>(t, chunk).run();
+    case 3: return ChunkWork<T, 3>(t, chunk).run();
+    case 4: return ChunkWork<T, 4>(t, chunk).run();
+#if PACELINE_MAX_ROWS > 4
+    case 5: case 6: return ChunkWork<T, 6>(t, chunk).run();
+    case 7: case 8: return ChunkWork<T, 8>(t, chunk).run();
+    case 9: case 10: case 11: case 12: return ChunkWork<T, 12>(t, chunk).run();
+    case 13: case 14: case 15: case 16: return ChunkWork<T, 16>(t, chunk).run();
+    default: return ChunkWork<T, 24>(t, chunk).run();
+#else
+    default: __builtin_trap();
+#endif
+  }
 }
 
-void attend(const AttentionTask& t, int chunk, float* out) {
+void attend(const AttentionTask& t, int chunk) {
   if (t.cache.half) {
-    attend_as<std::uint16_t>(t, chunk, out);
+    attend_as<std::uint16_t>(t, chunk);
   } else {
-    attend_as<float>(t, chunk, out);
+    attend_as<float>(t, chunk);
+  }
+}
+
+void rotate(float* x, const float* cosine, const float* sine, int rotated, bool interleaved) {
+  int i = 0;
+  if (interleaved) {  // the tables hold one entry per dim, the sine's sign included
+    for (; i + 16 <= rotated; i += 16) {
+      const F a = load(x + i);
+      store(x + i, fma(a, load(cosine + i), mul(swap_pairs(a), load(sine + i))));
+    }
+    for (; i < rotated; i += 2) {
+      float lanes[16] = {x[i], x[i + 1]}, c[16] = {cosine[i], cosine[i + 1]}, s[16] = {sine[i], sine[i + 1]};
+      store(lanes, fma(load(lanes), load(c), mul(swap_pairs(load(lanes)), load(s))));
+      x[i] = lanes[0];
+      x[i + 1] = lanes[1];
+    }
+    return;
+  }
+  const int half = rotated / 2;
+  for (; i < half; i += 16) {
+    const int n = half - i < 16 ? half - i : 16;
+    float a[16], b[16], c[16], s[16];
+    __builtin_memset(a, 0, sizeof a);
+    __builtin_memset(b, 0, sizeof b);
+    __builtin_memset(c, 0, sizeof c);
+    __builtin_memset(s, 0, sizeof s);
+    if (n == 16) {
+      const F fa = load(x + i), fb = load(x + half + i), fc = load(cosine + i), fs = load(sine + i);
+      store(x + i, fma(fa, fc, sub(zero(), mul(fb, fs))));
+      store(x + half + i, fma(fb, fc, mul(fa, fs)));
+      continue;
+    }
+    for (int j = 0; j < n; ++j) {
+      a[j] = x[i + j];
+      b[j] = x[half + i + j];
+      c[j] = cosine[i + j];
+      s[j] = sine[i + j];
+    }
+    const F fa = load(a), fb = load(b), fc = load(c), fs = load(s);
+    store(a, fma(fa, fc, sub(zero(), mul(fb, fs))));
+    store(b, fma(fb, fc, mul(fa, fs)));
+    for (int j = 0; j < n; ++j) {
+      x[i + j] = a[j];
+      x[half + i + j] = b[j];
+    }
   }
 }
 
@@ -441,8 +630,8 @@ void finish(const float* partial, int head_dim, float* out) {
 
 extern const KernelTable kTable;
 const KernelTable kTable = {
-    PACELINE_PATH_NAME, kMaxRows, width, pack_quants, pack_values, gemm, rms_norm, add_to,
-    gated, softcap, store_kv, attend, merge, finish,
+    PACELINE_PATH_NAME, kMaxRows, kTaskQueries, width, pack_quants, pack_values, gemm, rms_norm, add_to,
+    gated, softcap, store_kv, rotate, attend, merge, finish,
 };
 
 }  // namespace paceline::PACELINE_PATH

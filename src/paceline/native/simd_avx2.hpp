@@ -15,7 +15,8 @@ struct I {
 };
 
 constexpr int kMaxRows = 4;
-constexpr int kValueVectors = 2;
+constexpr int kTaskQueries = 4;      // query heads one attention task serves
+constexpr int kAccumulators = 4;     // sums kept in registers while values are mixed
 constexpr bool kSignedBytes = true;  // 8-bit weights use |w| · sign(a, w), so their offset is taken out first
 
 inline F zero() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }
@@ -89,6 +90,36 @@ inline void store_s8(std::int8_t* p, I x) {
   const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(x.a, x.b), 0xd8);
   const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+}
+inline F swap_pairs(F x) { return {_mm256_permute_ps(x.a, 0xb1), _mm256_permute_ps(x.b, 0xb1)}; }
+inline void store(std::int32_t* p, I x) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.a);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), x.b);
+}
+
+// Eight reductions side by side: element g of the result combines all elements of v[g].
+template <typename Combine>
+inline __m256 transpose_reduce(const __m256* v, Combine combine) {
+  const auto elements = [&](__m256 a, __m256 b) {
+    return combine(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd));
+  };
+  const __m256 low = elements(elements(v[0], v[1]), elements(v[2], v[3]));
+  const __m256 high = elements(elements(v[4], v[5]), elements(v[6], v[7]));
+  return combine(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31));
+}
+inline F transpose_max(const F* v) {
+  __m256 m[16];
+  for (int i = 0; i < 16; ++i) m[i] = _mm256_max_ps(v[i].a, v[i].b);
+  const auto combine = [](__m256 a, __m256 b) { return _mm256_max_ps(a, b); };
+  return {transpose_reduce(m, combine), transpose_reduce(m + 8, combine)};
+}
+inline I transpose_add(const I* v) {
+  __m256 s[16];
+  for (int i = 0; i < 16; ++i) s[i] = _mm256_castsi256_ps(_mm256_add_epi32(v[i].a, v[i].b));
+  const auto combine = [](__m256 a, __m256 b) {
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_castps_si256(b)));
+  };
+  return {_mm256_castps_si256(transpose_reduce(s, combine)), _mm256_castps_si256(transpose_reduce(s + 8, combine))};
 }
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 

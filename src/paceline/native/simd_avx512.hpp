@@ -11,7 +11,8 @@ using F = __m512;
 using I = __m512i;
 
 constexpr int kMaxRows = 16;        // rows one pass over a weight tile serves
-constexpr int kValueVectors = 4;    // accumulators per head in the value pass of attention
+constexpr int kTaskQueries = 24;      // query heads one attention task serves
+constexpr int kAccumulators = 24;     // sums kept in registers while values are mixed
 constexpr bool kSignedBytes = false;  // 8-bit weights are multiplied unsigned, with their offset
 
 inline F zero() { return _mm512_setzero_ps(); }
@@ -57,6 +58,33 @@ inline void store_s8(std::int8_t* p, I x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(x));
 }
 inline std::int32_t reduce_add(I a) { return _mm512_reduce_add_epi32(a); }
+inline F swap_pairs(F a) { return _mm512_permute_ps(a, 0xb1); }
+inline void store(std::int32_t* p, I x) { _mm512_storeu_si512(p, x); }
+
+// Sixteen reductions side by side: lane g of the result combines all lanes of v[g]. Halving first whole 128-bit
+// lanes, then elements, leaves vector 4*L + P in element P of lane L.
+template <typename Combine>
+inline F transpose_reduce(const F* v, Combine combine) {
+  const auto lanes = [&](F a, F b) {
+    return combine(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+  };
+  const auto elements = [&](F a, F b) {
+    return combine(_mm512_shuffle_ps(a, b, 0x88), _mm512_shuffle_ps(a, b, 0xdd));
+  };
+  F quad[4];
+  for (int p = 0; p < 4; ++p) quad[p] = lanes(lanes(v[p], v[4 + p]), lanes(v[8 + p], v[12 + p]));
+  return elements(elements(quad[0], quad[1]), elements(quad[2], quad[3]));
+}
+inline F transpose_max(const F* v) {
+  return transpose_reduce(v, [](F a, F b) { return max(a, b); });
+}
+inline I transpose_add(const I* v) {
+  F bits[16];
+  for (int i = 0; i < 16; ++i) bits[i] = _mm512_castsi512_ps(v[i]);
+  return _mm512_castps_si512(transpose_reduce(bits, [](F a, F b) {
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_castps_si512(b)));
+  }));
+}
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 
 // The 512 quants of a tile group, unpacked: register j holds inputs 4j..4j+3 of all 16 outputs.

@@ -17,7 +17,8 @@ typedef float F __attribute__((vector_size(64)));
 typedef std::int32_t I __attribute__((vector_size(64)));
 
 constexpr int kMaxRows = 4;
-constexpr int kValueVectors = 2;
+constexpr int kTaskQueries = 4;      // query heads one attention task serves
+constexpr int kAccumulators = 4;     // sums kept in registers while values are mixed
 constexpr bool kSignedBytes = true;
 
 inline F set1(float x) { return F{} + x; }
@@ -95,6 +96,22 @@ inline F load_s8(const std::uint8_t* p) {
 }
 inline void store_s8(std::int8_t* p, const I& x) {
   for (int i = 0; i < 16; ++i) p[i] = static_cast<std::int8_t>(x[i]);
+}
+inline F swap_pairs(const F& x) {
+  F y;
+  for (int i = 0; i < 16; ++i) y[i] = x[i ^ 1];
+  return y;
+}
+inline void store(std::int32_t* p, const I& x) { std::memcpy(p, &x, sizeof x); }
+inline F transpose_max(const F* v) {  // lane g of the result combines all lanes of v[g]
+  F x;
+  for (int g = 0; g < 16; ++g) x[g] = reduce_max(v[g]);
+  return x;
+}
+inline I transpose_add(const I* v) {
+  I x;
+  for (int g = 0; g < 16; ++g) x[g] = reduce_add(v[g]);
+  return x;
 }
 inline void prefetch(const void* p) { __builtin_prefetch(p); }
 
