@@ -50,46 +50,36 @@ def result_tables(results: Sequence[RunResult]) -> list[Table]:
 def _table(workload: str, results: Sequence[RunResult]) -> Table:
     from rich.table import Table
 
-    replies = results[0].all_replies.num_replies
-    varied = results[0].varied_replies
     table = Table(
-        title=f"{workload}: {replies} replies, {varied.num_replies if varied else 0} of them varied",
+        title=workload,
         title_justify="left",
-        caption=f"varied: at least {VARIED_SHARE:.0%} of the 4-grams are distinct",
+        caption=f"varied: replies with at least {VARIED_SHARE:.0%} distinct 4-grams; d·v·o: share of time in "
+        "draft, verify, other",
         caption_justify="left",
     )
     table.add_column("drafter")
-    for name in (
-        "tokens/s",
-        "spread",
-        "speedup",
-        "distinct",
-        "varied tokens/s",
-        "varied speedup",
-        "distinct",
-    ):
-        table.add_column(name, justify="right")
-    for name in ("tokens/step", "accepted", "identical", "draft · verify · other"):
+    table.add_column("replies")
+    for name in ("tok/s", "spread", "speedup", "distinct", "tok/step", "accepted", "identical", "d·v·o"):
         table.add_column(name, justify="right")
     for result in results:
-        table.add_row(result.drafter, *_cells(result.all_replies, result.varied_replies))
+        table.add_row(result.drafter, *_cells("all", result.all_replies))
+        if result.varied_replies is not None:
+            table.add_row("", *_cells("varied", result.varied_replies))
     return table
 
 
-def _cells(summary: Summary, varied: Summary | None) -> list[str]:
+def _cells(kind: str, summary: Summary) -> list[str]:
     low, high = summary.tokens_per_s_spread
     rate = summary.acceptance_rate
     parts = (summary.draft_seconds, summary.verify_seconds, summary.other_seconds)
     return [
+        f"{kind} {summary.num_replies}",
         f"{summary.tokens_per_s:.1f}",
         f"{low:.1f}–{high:.1f}",
         f"{summary.speedup:.2f}x",
         f"{summary.distinct_4gram_share:.0%}",
-        f"{varied.tokens_per_s:.1f}" if varied else "–",
-        f"{varied.speedup:.2f}x" if varied else "–",
-        f"{varied.distinct_4gram_share:.0%}" if varied else "–",
         f"{summary.tokens_per_step:.2f}",
         "–" if rate is None else f"{rate:.0%}",
         f"{summary.identical_share:.0%}",
-        " · ".join(f"{part / summary.seconds:.0%}" for part in parts),
+        "·".join(f"{100 * part / summary.seconds:.0f}" for part in parts) + " %",
     ]

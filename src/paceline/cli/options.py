@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from paceline.errors import ConfigError
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from paceline.llm import LLM
 
 DEFAULT_MODEL = "smollm2-135m"
 
@@ -34,7 +35,8 @@ NumDraftTokens = Annotated[
     int | None, typer.Option("--num-draft-tokens", "-k", metavar="K", help="Most tokens of one draft.")
 ]
 Threads = Annotated[
-    int | None, typer.Option("--threads", "-t", metavar="N", help="Threads of the executor (default: all cores).")
+    int | None,
+    typer.Option("--threads", "-t", metavar="N", help="Threads of the executor (default: all cores)."),
 ]
 Context = Annotated[
     int | None,
@@ -44,13 +46,17 @@ MaxTokens = Annotated[int, typer.Option("--max-tokens", "-n", metavar="N", help=
 Temperature = Annotated[
     float, typer.Option("--temperature", metavar="T", help="0 is greedy; higher is more varied.")
 ]
-TopP = Annotated[float, typer.Option("--top-p", metavar="P", help="Keep the likeliest tokens up to this mass.")]
+TopP = Annotated[
+    float, typer.Option("--top-p", metavar="P", help="Keep the likeliest tokens up to this mass.")
+]
 TopK = Annotated[int, typer.Option("--top-k", metavar="K", help="Keep the K likeliest tokens; 0 keeps all.")]
 MinP = Annotated[
-    float, typer.Option("--min-p", metavar="P", help="Keep tokens with at least P times the highest probability.")
+    float,
+    typer.Option("--min-p", metavar="P", help="Keep tokens with at least P times the highest probability."),
 ]
 Seed = Annotated[
-    int | None, typer.Option("--seed", metavar="N", help="Makes a sampled reply repeatable, with any drafter.")
+    int | None,
+    typer.Option("--seed", metavar="N", help="Makes a sampled reply repeatable, with any drafter."),
 ]
 System = Annotated[str | None, typer.Option("--system", metavar="TEXT", help="System message.")]
 
@@ -61,3 +67,28 @@ def comma_list(text: str, option: str) -> tuple[str, ...]:
     if not parts:
         raise ConfigError(f"{option} is empty: give one or more names, separated by commas")
     return parts
+
+
+def open_llm(
+    model: str,
+    *,
+    drafter: str,
+    num_draft_tokens: int | None = None,
+    threads: int | None = None,
+    context: int | None = None,
+    record_logit_hashes: bool = False,
+) -> LLM:
+    """Load a model, with a sign of life on stderr while it takes its time."""
+    from rich.console import Console
+
+    from paceline.llm import LLM
+
+    with Console(stderr=True).status(f"loading {model}"):
+        return LLM(
+            model,
+            drafter,
+            num_draft_tokens,
+            threads=threads,
+            max_model_len=context,
+            record_logit_hashes=record_logit_hashes,
+        )
