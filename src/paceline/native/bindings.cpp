@@ -137,6 +137,7 @@ void forward(Decoder& d, Ints tokens, Ints sequences, Ints slots, Ints prefix, I
   require(sequences.size() == tokens.size() && slots.size() == tokens.size() && prefix.size() == tokens.size() &&
               tail_offsets.size() == tokens.size() + 1 && b.sequences > 0,
           "arrays of a batch differ in length");
+  require(b.logit_count <= b.rows, "more logit rows than rows");
   require(rising(tail_offsets.data(), b.rows) && rising(block_offsets.data(), b.sequences) &&
               tail_offsets.data()[b.rows] == static_cast<int>(tails.size()) &&
               block_offsets.data()[b.sequences] == static_cast<int>(blocks.size()),

@@ -7,8 +7,7 @@
 namespace paceline {
 namespace {
 
-constexpr int kReplicatedRows = 4;   // up to here preparing rows twice is cheaper than a barrier
-constexpr int kSplitRows = 16;       // up to here attention is shared out by chunks, above by rows
+constexpr int kReplicatedRows = 8;   // up to here preparing rows twice is cheaper than a barrier
 constexpr std::size_t kWarmBytes = 4096;
 constexpr int kWorkPerLayer = 5;  // qkv, attention, output, gate and up, down
 
@@ -52,7 +51,7 @@ Decoder::Decoder(std::shared_ptr<Model> model, std::shared_ptr<ThreadPool> pool,
     s.thread = t;
     s.own_x.resize(static_cast<std::size_t>(kReplicatedRows) * m.hidden);
     s.row.resize(widest_);
-    s.attended.resize(widest_);
+    s.own_rows.resize(static_cast<std::size_t>(kReplicatedRows) * widest_);
     s.tile.resize(std::max(2 * kMaxBlockRows * kTileRows, widest_));
     s.partial.resize(static_cast<std::size_t>(2) * kMaxQueries * (2 + padded_dim_));
   }
@@ -106,7 +105,6 @@ int Decoder::heads_per_task() const {
 // One item per run, key/value head and piece of its query heads; few rows are shared out by chunks as well.
 void Decoder::list_items(int l, std::vector<Item>& items) const {
   const Spec& m = model_->spec;
-  const bool split = batch_.rows <= kSplitRows;
   for (int run = 0; run < static_cast<int>(runs_.size()); ++run) {
     int first = batch_.position(runs_[run].row), last = 0;
     for (int r = runs_[run].row; r < runs_[run].row + runs_[run].rows; ++r) {
@@ -115,17 +113,19 @@ void Decoder::list_items(int l, std::vector<Item>& items) const {
     }
     for (int h = 0; h < m.kv_heads; ++h)
       for (int piece = 0; piece < m.heads / m.kv_heads; piece += heads_per_task()) {
-        if (!split) items.push_back({run, h, piece, -1});
-        for (int c = first / kChunkPositions; split && c <= last / kChunkPositions; ++c)
+        if (!split_) items.push_back({run, h, piece, -1});
+        for (int c = first / kChunkPositions; split_ && c <= last / kChunkPositions; ++c)
           items.push_back({run, h, piece, c});
       }
   }
 }
 
-void Decoder::plan_attention() {
+// Runs of rows, short enough to give every thread some. Too few runs to share out evenly: split them by chunks.
+void Decoder::plan_runs() {
   const Spec& m = model_->spec;
   runs_.clear();
-  const int longest = std::max(1, k_.max_queries / heads_per_task());
+  const int threads = pool_->size(), pieces = (m.heads / m.kv_heads + heads_per_task() - 1) / heads_per_task();
+  const int longest = std::min(std::max(1, k_.max_queries / heads_per_task()), (batch_.rows + threads - 1) / threads);
   for (int r = 0; r < batch_.rows; ++r) {
     if (r > 0 && batch_.sequence[r] == batch_.sequence[r - 1] && runs_.back().rows < longest) {
       ++runs_.back().rows;
@@ -133,6 +133,14 @@ void Decoder::plan_attention() {
       runs_.push_back({r, 1});
     }
   }
+  const int items = static_cast<int>(runs_.size()) * m.kv_heads * pieces;
+  const bool alike = batch_.sequence[0] == batch_.sequence[batch_.rows - 1] && items % threads == 0;
+  split_ = threads > 1 && items < 4 * threads && !alike;
+}
+
+void Decoder::plan_attention() {
+  const Spec& m = model_->spec;
+  plan_runs();
   most_chunks_ = 1;
   for (int r = 0; r < batch_.rows; ++r) most_chunks_ = std::max(most_chunks_, batch_.position(r) / kChunkPositions + 1);
   items_.clear();
@@ -144,7 +152,7 @@ void Decoder::plan_attention() {
     layer_items_[l] = static_cast<int>(items_.size());
     list_items(l, items_.emplace_back());
   }
-  if (batch_.rows > kSplitRows) return;
+  if (!split_) return;
   const std::size_t wanted = static_cast<std::size_t>(batch_.rows) * most_chunks_ * m.heads * (2 + padded_dim_);
   if (partials_.size() < wanted) partials_.resize(wanted);
 }
@@ -187,6 +195,7 @@ void Decoder::plan(const Batch& batch) {
   grow(y_, m.hidden);
   grow(act_, m.ffn);
   grow(attended_, widest_);
+  grow(rows_, widest_);
   grow(cosine_, rope_width_);
   grow(sine_, rope_width_);
   for (SharedWork& w : work_) w.reset();
@@ -231,11 +240,20 @@ void Decoder::for_rows(ThreadState& s, int rows, Function&& function) {
   if (!replicated_) sync(s, kNorm);
 }
 
-void Decoder::pack(ThreadState& s, int index, const float* x, int cols, const Needs& needs) {
-  const ActivationBlock& b = s.inputs->blocks[index / k_.max_rows];
-  const int groups = round_up(cols, kGroup) / kGroup;
-  if (needs.quants) k_.pack_quants(b, index - b.row, x, groups, needs.offset_mask);
-  if (needs.values) k_.pack_values(b, index - b.row, x, groups);
+// Turns rows of x into the activations of the next operator: each thread all of them when replicated, else whole
+// blocks where there are enough, or a share of the groups of every block, so that no cache line has two writers.
+void Decoder::pack(ThreadState& s, const float* x, std::int64_t stride, int cols, const Needs& needs) {
+  const std::vector<ActivationBlock>& blocks = s.inputs->blocks;
+  const int groups = round_up(cols, kGroup) / kGroup, threads = pool_->size(), count = static_cast<int>(blocks.size());
+  const bool by_block = !replicated_ && count >= 2 * threads, by_group = !replicated_ && !by_block;
+  for (int i = by_block ? count * s.thread / threads : 0; i < (by_block ? count * (s.thread + 1) / threads : count); ++i) {
+    const ActivationBlock& b = blocks[i];
+    const int begin = by_group ? groups * s.thread / threads : 0;
+    const int end = by_group ? groups * (s.thread + 1) / threads : groups;
+    if (needs.quants) k_.pack_quants(b, x + b.row * stride, stride, begin, end, needs.offset_mask);
+    if (needs.values) k_.pack_values(b, x + b.row * stride, stride, begin, end);
+  }
+  if (!replicated_) sync(s, kNorm);
 }
 
 void Decoder::product(ThreadState& s, const Weight& w, float* out, std::int64_t stride) {
@@ -311,7 +329,7 @@ void add_bias(const std::vector<float>& bias, int head, int n, float* x) {
 }  // namespace
 
 // Bias, norm and rotation of one query or key head; a key head is then stored together with its value head.
-void Decoder::rotate_and_store(ThreadState&, const Layer& w, int l, int row, int head) {
+void Decoder::rotate_and_store(const Layer& w, int l, int row, int head) {
   const Spec& m = model_->spec;
   const int queries = round_up(m.heads * m.head_dim, 16), keys = round_up(m.kv_heads * m.head_dim, 16);
   float* base = qkv_.data() + static_cast<std::size_t>(row) * qkv_width_;
@@ -425,12 +443,13 @@ void Decoder::collect(ThreadState& s, int l, int row, float* out) {
 void Decoder::layer(ThreadState& s, int l) {
   const Spec& m = model_->spec;
   const Layer& w = model_->layers[l];
+  float* rows = replicated_ ? s.own_rows.data() : rows_.data();  // inputs of an operator, [rows][widest_]
   const Needs qkv_needs = needs({w.q.get(), w.k.get(), w.v.get()});
   for_rows(s, batch_.rows, [&](int r) {
     if (l > 0) absorb(s, r, model_->layers[l - 1].post_ffn_norm);
-    k_.rms_norm(s.x + static_cast<std::size_t>(r) * m.hidden, w.attn_norm.data(), m.eps, m.hidden, s.row.data());
-    pack(s, r, s.row.data(), m.hidden, qkv_needs);
+    k_.rms_norm(s.x + static_cast<std::size_t>(r) * m.hidden, w.attn_norm.data(), m.eps, m.hidden, rows + r * widest_);
   });
+  pack(s, rows, widest_, m.hidden, qkv_needs);
   // Query, key and value tiles are one list of work.
   const int qt = w.q->view().tiles, kt = w.k->view().tiles;
   next_work(s).run(s.thread, qt + 2 * kt, [&](int i) {
@@ -443,18 +462,17 @@ void Decoder::layer(ThreadState& s, int l) {
   const int heads = m.heads + m.kv_heads, items = batch_.rows * heads;
   const int begin = static_cast<int>(static_cast<std::int64_t>(items) * s.thread / pool_->size());
   const int end = static_cast<int>(static_cast<std::int64_t>(items) * (s.thread + 1) / pool_->size());
-  for (int i = begin; i < end; ++i) rotate_and_store(s, w, l, i / heads, i % heads);
+  // By head, not by row: a key's cache lines hold one dim of 16 slots.
+  for (int i = begin; i < end; ++i) rotate_and_store(w, l, i % batch_.rows, i / batch_.rows);
   sync(s, kRope);
   attention(s, l);
   const Needs o_needs = needs({w.o.get()});
-  for_rows(s, batch_.rows, [&](int r) {
-    float* attended = attended_.data() + static_cast<std::size_t>(r) * widest_;
-    if (batch_.rows <= kSplitRows) {
-      attended = s.attended.data();
-      collect(s, l, r, attended);
-    }
-    pack(s, r, attended, m.heads * m.head_dim, o_needs);
-  });
+  if (split_) {
+    for_rows(s, batch_.rows, [&](int r) { collect(s, l, r, rows + r * widest_); });
+    pack(s, rows, widest_, m.heads * m.head_dim, o_needs);
+  } else {
+    pack(s, attended_.data(), widest_, m.heads * m.head_dim, o_needs);
+  }
   product(s, *w.o, y_.data(), m.hidden);
   warm(s, *w.gate);
   warm(s, *w.up);
@@ -462,15 +480,14 @@ void Decoder::layer(ThreadState& s, int l) {
   const Needs ffn_needs = needs({w.gate.get(), w.up.get()});
   for_rows(s, batch_.rows, [&](int r) {
     absorb(s, r, w.post_attn_norm);
-    k_.rms_norm(s.x + static_cast<std::size_t>(r) * m.hidden, w.ffn_norm.data(), m.eps, m.hidden, s.row.data());
-    pack(s, r, s.row.data(), m.hidden, ffn_needs);
+    k_.rms_norm(s.x + static_cast<std::size_t>(r) * m.hidden, w.ffn_norm.data(), m.eps, m.hidden, rows + r * widest_);
   });
+  pack(s, rows, widest_, m.hidden, ffn_needs);
   gated_product(s, w);
   warm(s, *w.down);
   sync(s, kGateUp);
   const Needs down_needs = needs({w.down.get()});
-  for_rows(s, batch_.rows,
-           [&](int r) { pack(s, r, act_.data() + static_cast<std::size_t>(r) * m.ffn, m.ffn, down_needs); });
+  pack(s, act_.data(), m.ffn, m.ffn, down_needs);
   product(s, *w.down, y_.data(), m.hidden);
   warm(s, l + 1 < layers_ ? *model_->layers[l + 1].q : model_->output());
   sync(s, kDown);
@@ -480,6 +497,7 @@ void Decoder::head(ThreadState& s, float* logits) {
   const Spec& m = model_->spec;
   const Weight& w = model_->output();
   const Needs head_needs = needs({&w});
+  float* rows = replicated_ ? s.own_rows.data() : rows_.data();
   const std::vector<float>& post = model_->layers[layers_ - 1].post_ffn_norm;
   // The rows that want logits move to the front; a new layout for them is made by one thread.
   if (!replicated_) {
@@ -500,9 +518,9 @@ void Decoder::head(ThreadState& s, float* logits) {
       y = s.row.data();
     }
     k_.add(y, copy, m.hidden);
-    k_.rms_norm(copy, model_->output_norm.data(), m.eps, m.hidden, s.row.data());
-    pack(s, i, s.row.data(), m.hidden, head_needs);
+    k_.rms_norm(copy, model_->output_norm.data(), m.eps, m.hidden, rows + i * widest_);
   });
+  pack(s, rows, widest_, m.hidden, head_needs);
   next_work(s).run(s.thread, w.view().tiles, [&](int tile) {
     const int column = tile * kTileRows, columns = std::min(kTileRows, m.vocab - column);
     for (const ActivationBlock& b : s.inputs->blocks) {

@@ -104,13 +104,14 @@ class Decoder {
     int thread = 0, work = 0;
     float* x = nullptr;        // residual stream, [rows][hidden]; private when rows are replicated
     Inputs* inputs = nullptr;  // likewise
-    std::vector<float> own_x, row, tile, partial, attended;
+    std::vector<float> own_x, own_rows, row, tile, partial;
     Inputs own_inputs;
     std::chrono::steady_clock::time_point since;
   };
 
   Needs needs(std::initializer_list<const Weight*> weights) const;
   void plan(const Batch& batch);
+  void plan_runs();
   void plan_attention();
   void step(int thread, float* logits);
   void layer(ThreadState& s, int l);
@@ -119,11 +120,11 @@ class Decoder {
   void collect(ThreadState& s, int l, int row, float* out);
   float* partial_at(int row, int head, int chunk);
   void list_items(int l, std::vector<Item>& items) const;
-  void rotate_and_store(ThreadState& s, const Layer& w, int l, int row, int head);
+  void rotate_and_store(const Layer& w, int l, int row, int head);
   void rotary_tables(int begin, int end);
   void absorb(ThreadState& s, int row, const std::vector<float>& post_norm);
   void layout(Inputs& in, int rows, int cols);
-  void pack(ThreadState& s, int index, const float* x, int cols, const Needs& needs);
+  void pack(ThreadState& s, const float* x, std::int64_t stride, int cols, const Needs& needs);
   template <typename Function>
   void for_rows(ThreadState& s, int rows, Function&& function);
   void product(ThreadState& s, const Weight& w, float* out, std::int64_t stride);
@@ -149,11 +150,12 @@ class Decoder {
   std::vector<void*> keys_, values_;
 
   Batch batch_;
+  bool split_ = false;       // attention is shared out by chunks, and merged when all are done
   bool replicated_ = false;  // each thread prepares all rows for itself: no barrier, for a few rows
   std::vector<ThreadState> threads_;
   std::vector<SharedWork> work_;
   Inputs shared_inputs_;
-  std::vector<float> x_, qkv_, y_, act_, attended_, cosine_, sine_, partials_;
+  std::vector<float> x_, rows_, qkv_, y_, act_, attended_, cosine_, sine_, partials_;
   std::vector<Run> runs_;
   std::vector<std::vector<Item>> items_;  // per distinct window
   std::vector<int> layer_items_;

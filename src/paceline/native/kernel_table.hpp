@@ -60,9 +60,10 @@ struct KernelTable {
   int max_rows;             // rows per activation block
   int max_queries;          // query heads per attention task
   int (*width)(int rows);   // block width used for so many rows
-  // Quantise or copy one row of float32 [groups * 32] into place `r` of a block.
-  void (*pack_quants)(const ActivationBlock& block, int r, const float* x, int groups, unsigned offset_mask);
-  void (*pack_values)(const ActivationBlock& block, int r, const float* x, int groups);
+  // Quantise (or copy) groups [begin, end) of a block's rows; x points at its first row, rows `stride` floats apart.
+  void (*pack_quants)(const ActivationBlock& b, const float* x, std::int64_t stride, int begin, int end,
+                      unsigned offset_mask);
+  void (*pack_values)(const ActivationBlock& b, const float* x, std::int64_t stride, int begin, int end);
   // out[r * stride + 0..15] = tile of 16 outputs for the rows of the block.
   void (*gemm)(const WeightView& w, int tile, const ActivationBlock& block, float* out, std::int64_t stride);
   // y = x / rms(x) * weight, float32 [n], n a multiple of 16.

@@ -30,85 +30,77 @@ inline F tanh(F x) {
   return sub(set1(1.0f), div(set1(2.0f), add(exp(mul(x, set1(2.0f))), set1(1.0f))));
 }
 
-inline float exp1(float x) {
-  float lanes[16];
-  store(lanes, exp(set1(x)));
-  return lanes[0];
-}
-
 // ---- activations ----------------------------------------------------------------------------------------
 
 // Scale and inverse scale of a group from its largest magnitude: codes reach from -127 to 127.
 inline F scale_of(F largest) { return mul(largest, set1(1.0f / 127.0f)); }
 inline F inverse_of(F largest) { return div(set1(127.0f), max(largest, set1(1e-30f))); }
 
-struct PackedGroup {
-  I low, high;  // codes of the two halves
+// Where one group of one row comes from and goes to.
+struct GroupPlace {
+  const float* x;
+  std::int64_t lane;  // group * width + row
 };
 
-inline PackedGroup pack_group(const ActivationBlock& b, int r, const float* x, int g, F inverse) {
-  const PackedGroup p{round_to_int(mul(load(x), inverse)), round_to_int(mul(load(x + 16), inverse))};
-  std::int8_t* q = b.quants + (static_cast<std::int64_t>(g) * b.width + r) * 32;
-  store_s8(q, p.low);
-  store_s8(q + 16, p.high);
-  return p;
-}
-
-inline void note_sums(const ActivationBlock& b, int r, int g, float scale, std::int32_t sum, std::int32_t low,
+inline void note_sums(const ActivationBlock& b, std::int64_t lane, float scale, std::int32_t sum, std::int32_t low,
                       unsigned offset_mask) {
-  const std::int64_t at = static_cast<std::int64_t>(g) * b.width + r;
-  b.scales[at] = scale;
-  b.sums[at] = scale * static_cast<float>(sum);
-  if (offset_mask & 1) b.offsets[0][at] = -8 * sum;
-  if (offset_mask & 2) b.offsets[1][at] = -16 * sum;
-  if (offset_mask & 4) b.offsets[2][at] = -128 * sum;
+  b.scales[lane] = scale;
+  b.sums[lane] = scale * static_cast<float>(sum);
+  if (offset_mask & 1) b.offsets[0][lane] = -8 * sum;
+  if (offset_mask & 2) b.offsets[1][lane] = -16 * sum;
+  if (offset_mask & 4) b.offsets[2][lane] = -128 * sum;
   if (offset_mask & 8) {
-    b.offsets[3][at + static_cast<std::int64_t>(g) * b.width] = -32 * low;
-    b.offsets[3][at + static_cast<std::int64_t>(g + 1) * b.width] = -32 * (sum - low);
+    const std::int64_t halves = lane / b.width * b.width + lane;  // group * 2 * width + row
+    b.offsets[3][halves] = -32 * low;
+    b.offsets[3][halves + b.width] = -32 * (sum - low);
   }
 }
 
-inline F group_largest(const float* x) { return max(abs(load(x)), abs(load(x + 16))); }
-
-// Sixteen groups side by side: their maxima, scales and sums take the time of a few.
-inline void pack_sixteen(const ActivationBlock& b, int r, const float* x, int first, unsigned offset_mask) {
+// Sixteen groups side by side: their maxima, scales and sums take the time of a few. With fewer, the last repeats.
+inline void pack_sixteen(const ActivationBlock& b, const GroupPlace* at, int count, unsigned offset_mask) {
   F largest[16];
 #pragma GCC unroll 16
-  for (int g = 0; g < 16; ++g) largest[g] = group_largest(x + 32 * g);
+  for (int i = 0; i < 16; ++i) largest[i] = max(abs(load(at[i].x)), abs(load(at[i].x + 16)));
   const F top = transpose_max(largest);
   alignas(64) float scale[16], inverse[16];
   store(scale, scale_of(top));
   store(inverse, inverse_of(top));
   I sums[16], lows[16];
 #pragma GCC unroll 16
-  for (int g = 0; g < 16; ++g) {
-    const PackedGroup p = pack_group(b, r, x + 32 * g, first + g, set1(inverse[g]));
-    sums[g] = iadd(p.low, p.high);
-    lows[g] = p.low;
+  for (int i = 0; i < 16; ++i) {
+    const I low = round_to_int(mul(load(at[i].x), set1(inverse[i])));
+    const I high = round_to_int(mul(load(at[i].x + 16), set1(inverse[i])));
+    std::int8_t* q = b.quants + at[i].lane * 32;
+    store_s8(q, low);
+    store_s8(q + 16, high);
+    sums[i] = iadd(low, high);
+    lows[i] = low;
   }
   alignas(64) std::int32_t sum[16], low[16] = {};
   store(sum, transpose_add(sums));
   if (offset_mask & 8) store(low, transpose_add(lows));
-  for (int g = 0; g < 16; ++g) note_sums(b, r, first + g, scale[g], sum[g], low[g], offset_mask);
+  for (int i = 0; i < count; ++i) note_sums(b, at[i].lane, scale[i], sum[i], low[i], offset_mask);
 }
 
-inline void pack_one(const ActivationBlock& b, int r, const float* x, int g, unsigned offset_mask) {
-  const F top = set1(reduce_max(group_largest(x)));
-  const PackedGroup p = pack_group(b, r, x, g, inverse_of(top));
-  alignas(64) float scale[16];
-  store(scale, scale_of(top));
-  const std::int32_t low = offset_mask & 8 ? reduce_add(p.low) : 0;
-  note_sums(b, r, g, scale[0], reduce_add(iadd(p.low, p.high)), low, offset_mask);
+void pack_quants(const ActivationBlock& b, const float* x, std::int64_t stride, int begin, int end,
+                 unsigned offset_mask) {
+  GroupPlace at[16];
+  int n = 0;
+  for (int g = begin; g < end; ++g)
+    for (int r = 0; r < b.rows; ++r) {
+      at[n++] = {x + r * stride + 32 * g, static_cast<std::int64_t>(g) * b.width + r};
+      if (n < 16) continue;
+      pack_sixteen(b, at, 16, offset_mask);
+      n = 0;
+    }
+  if (n == 0) return;
+  for (int i = n; i < 16; ++i) at[i] = at[n - 1];
+  pack_sixteen(b, at, n, offset_mask);
 }
 
-void pack_quants(const ActivationBlock& b, int r, const float* x, int groups, unsigned offset_mask) {
-  int g = 0;
-  for (; g + 16 <= groups; g += 16) pack_sixteen(b, r, x + 32 * g, g, offset_mask);
-  for (; g < groups; ++g) pack_one(b, r, x + 32 * g, g, offset_mask);
-}
-
-void pack_values(const ActivationBlock& b, int r, const float* x, int groups) {
-  for (int i = 0; i < 32 * groups; ++i) b.values[static_cast<std::int64_t>(i) * b.width + r] = x[i];
+void pack_values(const ActivationBlock& b, const float* x, std::int64_t stride, int begin, int end) {
+  for (int i = 32 * begin; i < 32 * end; ++i)
+    for (int r = 0; r < b.rows; ++r) b.values[static_cast<std::int64_t>(i) * b.width + r] = x[r * stride + i];
 }
 
 // ---- matrix products ------------------------------------------------------------------------------------
@@ -232,8 +224,7 @@ inline void gemm_width(const WeightView& w, int tile, const ActivationBlock& b, 
 }
 
 inline int width(int rows) {
-  if (rows <= 6) return rows;
-  if (rows <= 8) return 8;
+  if (rows <= 8) return rows;
   if (rows <= 10) return 10;
   return rows <= 12 ? 12 : 16;
 }
@@ -248,6 +239,7 @@ inline void gemm_kind(const WeightView& w, int tile, const ActivationBlock& b, f
 #if PACELINE_MAX_ROWS > 4
     case 5: return gemm_width<K, 5>(w, tile, b, out, stride);
     case 6: return gemm_width<K, 6>(w, tile, b, out, stride);
+    case 7: return gemm_width<K, 7>(w, tile, b, out, stride);
     case 8: return gemm_width<K, 8>(w, tile, b, out, stride);
     case 10: return gemm_width<K, 10>(w, tile, b, out, stride);
     case 12: return gemm_width<K, 12>(w, tile, b, out, stride);
@@ -391,9 +383,28 @@ inline Span span_of(const AttentionRow& r, int base) {
   return s;
 }
 
+// chunk_softmax for a chunk that is seen whole, the usual case, without leaving registers.
+inline void whole_softmax(const AttentionTask& t, float* s, float* out) {
+  constexpr int n = kChunkPositions / 16;
+  F x[n];
+#pragma GCC unroll 4
+  for (int i = 0; i < n; ++i) x[i] = mul(load(s + 16 * i), set1(t.scale));
+  const float largest = reduce_max(max(max(x[0], x[1]), max(x[2], x[3])));
+  F sum = zero();
+#pragma GCC unroll 4
+  for (int i = 0; i < n; ++i) {
+    x[i] = exp(sub(x[i], set1(largest)));
+    store(s + 16 * i, x[i]);
+    sum = add(sum, x[i]);
+  }
+  out[0] = largest;
+  out[1] = reduce_add(sum);
+}
+
 // Turns scores [begin, end) into weights e^(s - max) and the others of [from, to) into zero; writes maximum and
 // sum. Vectors of 16 outside the span are left out: they would add zeros, which changes no bit.
 inline void chunk_softmax(const AttentionTask& t, float* s, const Span& span, int from, int to, float* out) {
+  if (span.begin == 0 && span.end == kChunkPositions && t.softcap == 0.0f) return whole_softmax(t, s, out);
   const int first = span.begin / 16 * 16, last = (span.end + 15) / 16 * 16;
   const auto fill = [&](int begin, int end, float value) {
     for (int i = begin; i < end; ++i) s[i] = value;
@@ -614,11 +625,13 @@ void rotate(float* x, const float* cosine, const float* sine, int rotated, bool 
 
 void merge(float* into, const float* from, int padded_dim) {
   const float top = into[0] > from[0] ? into[0] : from[0];
-  const float a = exp1(into[0] - top), b = exp1(from[0] - top);
-  into[1] = into[1] * a + from[1] * b;
+  alignas(64) float weights[16] = {into[0] - top, from[0] - top};
+  store(weights, exp(load(weights)));
   into[0] = top;
+  into[1] = into[1] * weights[0] + from[1] * weights[1];
+  const F a = set1(weights[0]), b = set1(weights[1]);
   for (int i = 0; i < padded_dim; i += 16)
-    store(into + 2 + i, add(mul(load(into + 2 + i), set1(a)), mul(load(from + 2 + i), set1(b))));
+    store(into + 2 + i, fma(load(from + 2 + i), b, mul(load(into + 2 + i), a)));
 }
 
 void finish(const float* partial, int head_dim, float* out) {

@@ -7,9 +7,10 @@
 namespace paceline {
 namespace {
 
-// About 20 to 50 microseconds: longer than the wait at a barrier whose threads all run, far shorter than the time
-// slice of a thread that does not.
-constexpr int kSpins = 1500;
+// A barrier whose threads all run is over in a microsecond or two; between two passes Python needs a few hundred. Both
+// waits are far shorter than the time slice of a thread that does not run.
+constexpr int kBarrierSpins = 1500;
+constexpr int kIdleSpins = 12000;
 
 inline void relax() {
 #if defined(__x86_64__)
@@ -21,8 +22,8 @@ inline void relax() {
 
 }  // namespace
 
-void wait_while_equal(const std::atomic<std::uint32_t>& word, std::uint32_t old) {
-  for (int i = 0; i < kSpins; ++i) {
+void wait_while_equal(const std::atomic<std::uint32_t>& word, std::uint32_t old, int spins) {
+  for (int i = 0; i < spins; ++i) {
     if (word.load(std::memory_order_acquire) != old) return;
     relax();
   }
@@ -37,7 +38,7 @@ void Barrier::wait() {
     phase_.store(phase + 1, std::memory_order_release);
     phase_.notify_all();
   } else {
-    wait_while_equal(phase_, phase);
+    wait_while_equal(phase_, phase, kBarrierSpins);
   }
 }
 
@@ -55,7 +56,7 @@ ThreadPool::~ThreadPool() {
 void ThreadPool::work(int thread) {
   std::uint32_t seen = 0;
   for (;;) {
-    wait_while_equal(start_, seen);
+    wait_while_equal(start_, seen, kIdleSpins);
     seen = start_.load(std::memory_order_acquire);
     if (stop_) return;
     (*function_)(thread);

@@ -10,9 +10,9 @@
 
 namespace paceline {
 
-// Waits for `word` to leave `old`: spins briefly, then sleeps. On two shared cores an endless spin would stand in
+// Waits for `word` to leave `old`: spins, then sleeps. On two shared cores an endless spin would stand in
 // the way of the very thread that is waited for.
-void wait_while_equal(const std::atomic<std::uint32_t>& word, std::uint32_t old);
+void wait_while_equal(const std::atomic<std::uint32_t>& word, std::uint32_t old, int spins);
 
 class Barrier {
  public:
