@@ -1,0 +1,90 @@
+"""Paceline itself, measured the way its peers are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+
+import numpy as np
+
+from paceline import LLM, SamplingParams
+from paceline.bench.llm_engine import prompt_ids
+from paceline.executors.base import Executor, ForwardBatch
+from peering.protocol import Generation, PeerSettings, spread_tokens
+
+
+def chain_batch(tokens: Sequence[int], start: int, executor: Executor, all_logits: bool) -> ForwardBatch:
+    """Return the forward of ``tokens`` at positions ``start …`` of the only sequence in the cache."""
+    count = len(tokens)
+    positions = np.arange(start, start + count, dtype=np.int32)
+    blocks = np.arange((start + count - 1) // executor.block_size + 1, dtype=np.int32)
+    rows = np.arange(count, dtype=np.int32)
+    return ForwardBatch(
+        tokens=np.array(tokens, dtype=np.int32),
+        sequences=np.zeros(count, dtype=np.int32),
+        slots=positions,
+        prefix_lengths=positions + np.int32(1),
+        tail_offsets=np.zeros(count + 1, dtype=np.int32),
+        tails=np.empty(0, dtype=np.int32),
+        block_offsets=np.array([0, len(blocks)], dtype=np.int32),
+        blocks=blocks,
+        logit_rows=rows if all_logits else rows[-1:],
+    )
+
+
+class PacelinePeer:
+    """One ``LLM``. Forwards go to its executor, replies through the whole engine."""
+
+    def __init__(self, settings: PeerSettings) -> None:
+        self._llm = LLM(settings.model, "auto", threads=settings.threads, max_model_len=settings.context)
+        self._executor = self._llm.executor
+        self._vocab_size = len(self._llm.tokenizer.tokens)
+
+    def describe(self) -> dict[str, str]:
+        """Return the version and the instruction path."""
+        return {"version": metadata.version("paceline"), "system": f"instruction path {self._executor.path}"}
+
+    def tokenize(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Return the ids every engine is given for a conversation."""
+        return prompt_ids(self._llm, messages)
+
+    def eos(self) -> list[int]:
+        """Return the ids that end a reply."""
+        return sorted(self._llm.tokenizer.eos_token_ids)
+
+    def _timed(self, tokens: Sequence[int], start: int, all_logits: bool) -> float:
+        batch = chain_batch(tokens, start, self._executor, all_logits)
+        begin = time.perf_counter()
+        self._executor.forward(batch)
+        return time.perf_counter() - begin
+
+    def forward(self, num_rows: int, depth: int, repeats: int) -> list[float]:
+        """See :class:`peering.protocol.Peer`."""
+        tokens = spread_tokens(depth + num_rows, self._vocab_size)
+        if depth:
+            self._timed(tokens[:depth], 0, all_logits=False)
+        return [self._timed(tokens[depth:], depth, all_logits=True) for _ in range(repeats)]
+
+    def prompt(self, num_tokens: int, repeats: int) -> list[float]:
+        """See :class:`peering.protocol.Peer`."""
+        tokens = spread_tokens(num_tokens, self._vocab_size)
+        return [self._timed(tokens, 0, all_logits=False) for _ in range(repeats)]
+
+    def generate(
+        self, prompt: Sequence[int], max_tokens: int, eos: Sequence[int], speculate: bool = False
+    ) -> Generation:
+        """See :class:`peering.protocol.Peer`; drafters forget earlier replies first, as peers do."""
+        params = SamplingParams(
+            temperature=0.0,
+            max_tokens=max_tokens,
+            ignore_eos=True,
+            stop_token_ids=list(eos),
+            drafter="auto" if speculate else "none",
+        )
+        self._llm.start_afresh()
+        self._llm.engine.drafter("auto")
+        begin = time.perf_counter()
+        (output,) = self._llm.generate([list(prompt)], params, use_tqdm=False)
+        seconds = time.perf_counter() - begin
+        return Generation(tuple(t for t in output.outputs[0].token_ids if t not in eos), seconds)

@@ -1,0 +1,112 @@
+"""``paceline profile``: what a forward costs on this machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from paceline.cli import options
+from paceline.cli.files import write_text
+from paceline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from paceline.bench.profile import ProfileReport
+
+MAX_ROWS = 512
+
+
+def profile(
+    model: options.Model = options.DEFAULT_MODEL,
+    rows: Annotated[
+        str, typer.Option("--rows", metavar="LIST", help="Rows of a forward, e.g. 1-16 or 1,2,4,8.")
+    ] = "1-16",
+    depth: Annotated[
+        int, typer.Option("--depth", metavar="N", help="Tokens that are in the cache already.")
+    ] = 128,
+    repeat: Annotated[
+        int, typer.Option("--repeat", "-r", metavar="R", help="Forwards of each width; figures are medians.")
+    ] = 40,
+    threads: options.Threads = None,
+    output: Annotated[
+        Path | None, typer.Option("--json", metavar="OUT", help="Write all figures to this file.")
+    ] = None,
+) -> None:
+    """Measure the time of a forward with 1 to 16 rows, logits for every row.
+
+    Example: paceline profile --model smollm2-135m --json out/profile.json
+
+    r(M) is the time with M rows ÷ the time with one. `paceline theory table --cost-curve FILE` reads the JSON
+    and says which draft lengths can pay.
+    """
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from paceline.bench.profile import profile_model
+
+    wanted = parse_rows(rows)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("measuring", total=1.0)
+        report = profile_model(
+            model,
+            rows=wanted,
+            context=depth,
+            repeats=repeat,
+            threads=threads,
+            progress=lambda share: progress.update(task, completed=share),
+        )
+    _print(report)
+    if output is not None:
+        write_text(output, json.dumps(report.to_json(), indent=2) + "\n")
+        print(f"written to {output}")
+
+
+def parse_rows(text: str) -> tuple[int, ...]:
+    """Return the numbers of ``1-4,8`` in rising order. Raises ``ConfigError`` for anything else."""
+    numbers: set[int] = set()
+    for part in options.comma_list(text, "--rows"):
+        first, dash, last = part.partition("-")
+        if not (first.isdecimal() and (last.isdecimal() if dash else not last)):
+            raise ConfigError(f"--rows {text!r}: {part!r} is neither a number nor a range such as 1-16")
+        low, high = int(first), int(last or first)
+        if not 1 <= low <= high <= MAX_ROWS:
+            raise ConfigError(f"--rows {text!r}: {part!r} must rise and lie within 1 to {MAX_ROWS}")
+        numbers.update(range(low, high + 1))
+    return tuple(sorted(numbers))
+
+
+def _print(report: ProfileReport) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    environment = report.environment
+    console.print(_forward_table(report))
+    console.print(
+        f"one row reads {report.weight_bytes / 1e6:.0f} MB of weights at "
+        f"{report.bytes_per_second / 1e9:.1f} GB/s; this machine reads memory at "
+        f"{report.read_bandwidth / 1e9:.1f} GB/s\n"
+        f"prompt of 512 tokens: {report.prompt_ms:.0f} ms ({512e3 / report.prompt_ms:.0f} tokens/s)\n"
+        f"{report.model} · {environment.threads} threads, {environment.instruction_path} · "
+        f"{environment.cpu} · commit {environment.commit or 'unknown'}"
+    )
+    for rows, shares in report.operator_shares.items():
+        largest = sorted(shares.items(), key=lambda item: -item[1])
+        console.print(f"{rows} rows: " + ", ".join(f"{name} {share:.0%}" for name, share in largest))
+
+
+def _forward_table(report: ProfileReport) -> Table:
+    from rich.table import Table
+
+    table = Table(title=f"forward, {report.context} tokens in the cache", title_justify="left")
+    for name in ("rows", "ms", "10 %–90 %", "r(M)", "ms per row"):
+        table.add_column(name, justify="right")
+    for rows, ms in report.ms.items():
+        low, high = report.spread_ms[rows]
+        table.add_row(
+            str(rows), f"{ms:.2f}", f"{low:.2f}–{high:.2f}", f"{report.r[rows]:.2f}", f"{ms / rows:.2f}"
+        )
+    return table
