@@ -54,7 +54,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     add("--repeat", type=int, default=3)
     add("--json", type=Path)
     add("--markdown", type=Path)
-    add("--log", type=Path, default=Path("peers.log"), help="what the engines print")
+    add("--log", type=Path, default=Path("out/peers.log"), help="what the engines print")
     return parser.parse_args(arguments)
 
 
@@ -101,6 +101,7 @@ def run(options: argparse.Namespace) -> tuple[Plan, Results, dict[str, Any]]:
     )
     results = Results()
     with ExitStack() as stack:
+        options.log.parent.mkdir(parents=True, exist_ok=True)
         log = stack.enter_context(options.log.open("wb"))
         peers = open_peers(options, stack, log, results)
         if "forward" in plan.parts:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 
 import numpy as np
 
 from paceline import LLM, SamplingParams
+from paceline.bench.environment import installed_versions
 from paceline.bench.llm_engine import prompt_ids
 from paceline.executors.base import Executor, ForwardBatch
 from peering.protocol import Generation, PeerSettings, spread_tokens
@@ -43,7 +43,10 @@ class PacelinePeer:
 
     def describe(self) -> dict[str, str]:
         """Return the version and the instruction path."""
-        return {"version": metadata.version("paceline"), "system": f"instruction path {self._executor.path}"}
+        return {
+            "version": installed_versions().get("paceline", "from a checkout"),
+            "system": f"instruction path {self._executor.path}",
+        }
 
     def tokenize(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
         """Return the ids every engine is given for a conversation."""

@@ -36,12 +36,14 @@ def describe_environment(threads: int, instruction_path: str) -> Environment:
         instruction_path=instruction_path,
         system=platform.platform(),
         python=platform.python_version(),
-        versions={name: metadata.version(name) for name in PACKAGES if _is_installed(name)},
+        versions=installed_versions(),
     )
 
 
-def _is_installed(name: str) -> bool:
-    return next(iter(metadata.distributions(name=name)), None) is not None
+def installed_versions() -> dict[str, str]:
+    """Return the versions of those ``PACKAGES`` that are installed (code run from a checkout is not)."""
+    found = {name: next(iter(metadata.distributions(name=name)), None) for name in PACKAGES}
+    return {name: distribution.version for name, distribution in found.items() if distribution is not None}
 
 
 def cpu_name() -> str:
