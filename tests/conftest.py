@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -12,19 +13,26 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
+def _missing(why: str) -> NoReturn:
+    """Skip, or fail where ``PACELINE_REQUIRE_MODELS`` is set (CI): there a silent skip would hide a gap."""
+    if os.environ.get("PACELINE_REQUIRE_MODELS"):
+        pytest.fail(f"{why} (PACELINE_REQUIRE_MODELS is set)")
+    pytest.skip(why)
+
+
 def _real_model(file_name: str, catalog_name: str) -> Path:
-    """Return a catalog model from ``PACELINE_TEST_MODELS`` (a folder) or from the cache; skip without it."""
+    """Return a catalog model from ``PACELINE_TEST_MODELS`` (a folder) or from the cache."""
     folder = os.environ.get("PACELINE_TEST_MODELS")
     if folder is None:
         from paceline.models.catalog import cached_path
 
         path = cached_path(catalog_name)
         if path is None:
-            pytest.skip(f"{catalog_name} is not in the cache: run `paceline pull {catalog_name}`")
+            _missing(f"{catalog_name} is not in the cache: run `paceline pull {catalog_name}`")
         return path
     path = Path(folder) / file_name
     if not path.is_file():
-        pytest.skip(f"{path} does not exist (PACELINE_TEST_MODELS={folder})")
+        _missing(f"{path} does not exist (PACELINE_TEST_MODELS={folder})")
     return path
 
 

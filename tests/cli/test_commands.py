@@ -1,0 +1,198 @@
+"""The commands that load a model, on a tiny one with random weights."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from paceline import LLM, SamplingParams
+from paceline.cli import demo as demo_command
+from paceline.cli import main as program
+from support.tiny_models import write_tiny_gguf
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_tiny_gguf(tmp_path_factory.mktemp("cli") / "tiny.gguf", "llama", "q8_0", seed=3))
+
+
+@pytest.fixture(scope="module")
+def llm(model: str) -> LLM:
+    return LLM(model, drafter="none", threads=1)
+
+
+class Program:
+    """Runs the program in this process and keeps what it printed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+        self._monkeypatch = monkeypatch
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
+        """Return status, standard output and standard error."""
+        self._monkeypatch.setattr(sys, "argv", ["paceline", *arguments])
+        self._monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
+        status = 0
+        try:
+            program.main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+        captured = self._capsys.readouterr()
+        return status, captured.out, captured.err
+
+
+@pytest.fixture
+def paceline(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Program:
+    return Program(monkeypatch, capsys)
+
+
+def expected(llm: LLM, messages: list[dict[str, str]], max_tokens: int) -> str:
+    params = SamplingParams(temperature=0, max_tokens=max_tokens)
+    return llm.chat(messages, params)[0].outputs[0].text
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def test_generate_streams_what_the_library_gives(paceline: Program, model: str, llm: LLM) -> None:
+    common = ("-m", model, "-n", "12", "-t", "1")
+    text = expected(llm, [user("the rest")], 12)
+    assert paceline("generate", "the rest", *common)[:2] == (0, text + "\n")
+    assert paceline("generate", *common, stdin="the rest")[:2] == (0, text + "\n")
+    system = expected(llm, [{"role": "system", "content": "be"}, user("the rest")], 12)
+    assert paceline("generate", "the rest", "--system", "be", *common)[1] == system + "\n"
+    raw = llm.generate("the rest", SamplingParams(temperature=0, max_tokens=12))[0].outputs[0].text
+    assert paceline("generate", "--raw", "the rest", *common)[1] == raw + "\n"
+
+
+def test_generate_as_json_and_with_statistics(paceline: Program, model: str) -> None:
+    status, out, err = paceline(
+        "generate", "the rest", "-m", model, "-n", "12", "-t", "1", "--json", "--stats"
+    )
+    assert status == 0
+    data = json.loads(out)
+    assert len(data["outputs"][0]["token_ids"]) == data["outputs"][0]["metrics"]["num_output_tokens"] <= 12
+    assert "tokens/step" in err
+
+
+def test_generate_refuses_a_system_message_without_a_template(paceline: Program, model: str) -> None:
+    status, _, err = paceline("generate", "--raw", "x", "--system", "y", "-m", model, "-t", "1")
+    assert status == 2
+    assert "--system needs the chat template" in err
+
+
+def test_chat_over_pipes_keeps_its_history(paceline: Program, model: str, llm: LLM) -> None:
+    """Only replies reach standard output; the second one depends on the first."""
+    first = expected(llm, [user("the rest")], 8)
+    second = expected(llm, [user("the rest"), {"role": "assistant", "content": first}, user("of it")], 8)
+    script = "the rest\nof it\n/undo\nof it\n/reset\nthe rest\n/quit\nnot read\n"
+    status, out, _ = paceline("chat", "-m", model, "-n", "8", "-t", "1", stdin=script)
+    assert status == 0
+    assert out == "".join(text + "\n" for text in (first, second, second, first))
+
+
+def test_chat_commands(paceline: Program, model: str, llm: LLM) -> None:
+    script = "/stats\n/help\n/undo\n/statz\n/system be\nthe rest\n/stats\n"
+    status, out, err = paceline("chat", "-m", model, "-n", "8", "-t", "1", stdin=script)
+    assert status == 0, "the end of the input ends the conversation"
+    assert "there is no finished reply yet" in out
+    assert all(command in out for command in ("/help", "/stats", "/undo", "/reset", "/system", "/quit"))
+    assert "there is nothing to take back" in err
+    assert "/statz is no command (did you mean '/stats'?)" in err
+    assert expected(llm, [{"role": "system", "content": "be"}, user("the rest")], 8) in out
+    assert "tokens in 1 replies" in out
+
+
+def test_a_chat_that_outgrows_the_context_is_an_error_with_a_way_out(paceline: Program, model: str) -> None:
+    status, _, err = paceline(
+        "chat", "-m", model, "-n", "4", "-t", "1", "--context", "48", stdin="the rest " * 60
+    )
+    assert status == 2
+    assert err.strip().splitlines()[-1].startswith("paceline: ")
+
+
+def test_bench_prints_tables_and_writes_json(paceline: Program, model: str, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(
+        '{"prompt": "the rest of the rest"}\n{"question_id": 1, "category": "two", "turns": ["a", "b"]}\n'
+    )
+    out_file = tmp_path / "out" / "bench.json"
+    arguments = ("-m", model, "-d", "ngram", "-n", "12", "-r", "2", "-t", "1")
+    status, out, _ = paceline("bench", *arguments, "--dataset", str(rows), "--json", str(out_file))
+    assert status == 0
+    assert "at most 12 tokens" in out
+    data = json.loads(out_file.read_text())
+    assert [(run["workload"], run["drafter"]) for run in data["runs"]] == [
+        ("rows", "none"),
+        ("rows", "ngram"),
+        ("two", "none"),
+        ("two", "ngram"),
+    ]
+    assert all(run["identical_share"] == 1.0 for run in data["runs"])
+    assert data["environment"]["threads"] == 1
+
+
+def test_bench_with_temperature_is_identical_too(paceline: Program, model: str, tmp_path: Path) -> None:
+    out_file = tmp_path / "bench.json"
+    arguments = ("-m", model, "-d", "recycle,auto", "-w", "chat,math", "--limit", "1", "-n", "10", "-r", "1")
+    status, _, _ = paceline("bench", *arguments, "-t", "1", "--temperature", "0.8", "--json", str(out_file))
+    assert status == 0
+    runs = json.loads(out_file.read_text())["runs"]
+    assert len(runs) == 2 * 3
+    assert all(run["identical_share"] == 1.0 for run in runs)
+
+
+def test_demo_compares_ids_and_bits(paceline: Program, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scenes = [
+        demo_command.Scene("a question", "the rest"),
+        demo_command.Scene("an edit", "the rest of the rest"),
+    ]
+    monkeypatch.setattr(demo_command, "scenes", lambda: scenes)
+    status, out, _ = paceline("demo", "-m", model, "-n", "16", "-t", "1", "-d", "ngram")
+    assert status == 0
+    assert out.count("yes (ids and logit bits)") == 2
+    assert "forwards saved" in out
+
+
+def test_demo_fails_when_the_two_differ(
+    paceline: Program, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The verdict is a comparison, not a caption."""
+    from paceline.bench import duel
+
+    monkeypatch.setattr(demo_command, "scenes", lambda: [demo_command.Scene("a question", "the rest")])
+    monkeypatch.setattr(duel, "compare", lambda first, second: duel.Verdict(True, False))
+    status, out, _ = paceline("demo", "-m", model, "-n", "4", "-t", "1")
+    assert status == 1
+    assert "NO: logit bits differ" in out
+
+
+def test_demo_draws_both_sides_on_a_terminal(model: str) -> None:
+    from rich.console import Console
+
+    plain, fast = (LLM(model, name, threads=1, record_logit_hashes=True) for name in ("none", "ngram"))
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=90, height=20)
+    params = SamplingParams(temperature=0, max_tokens=12)
+    scene = demo_command.Scene("a question", "the rest")
+    outcome = demo_command.play(console, scene, plain, fast, "ngram", params)
+    assert outcome.verdict.identical
+    assert "plain ·" in output.getvalue()
+    assert "drafter ngram ·" in output.getvalue()
+
+
+def test_profile_writes_the_cost_curve(paceline: Program, model: str, tmp_path: Path) -> None:
+    out_file = tmp_path / "profile.json"
+    status, out, _ = paceline(
+        "profile", "-m", model, "--rows", "1-3", "-r", "3", "--depth", "8", "-t", "1", "--json", str(out_file)
+    )
+    assert status == 0, out
+    data = json.loads(out_file.read_text())
+    assert data["r"]["1"] == 1.0
+    assert set(data["ms"]) == {"1", "2", "3"}
+    assert "r(M)" in out

@@ -1,0 +1,133 @@
+"""The program as its users meet it: help, versions, one line for each mistake, light to start."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from paceline.cli import main as program
+from paceline.cli.profile import parse_rows
+from paceline.errors import ConfigError, PacelineError
+
+COMMANDS = ("generate", "chat", "demo", "bench", "profile", "pull", "models", "synth", "theory")
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run the program in this process; return its status."""
+    monkeypatch.setattr(sys, "argv", ["paceline", *arguments])
+    monkeypatch.setattr(sys, "stdin", io.StringIO(""))
+    try:
+        program.main()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def test_help_names_every_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "--help") == 0
+    text = capsys.readouterr().out
+    assert all(f" {command} " in text for command in COMMANDS)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_explains_itself(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, command, "-h") == 0
+    assert "Usage: " in capsys.readouterr().out
+
+
+def test_help_and_version_start_without_the_heavy_parts() -> None:
+    heavy = (
+        "tokenizers",
+        "jinja2",
+        "matplotlib",
+        "huggingface_hub",
+        "gguf",
+        "torch",
+        "paceline.native._core",
+    )
+    script = f"import sys, paceline.cli.main; print([m for m in {heavy!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("generate", "hello", "-m", "smollm3"), "smollm3"),
+        (("generate", "hello", "-m", "/nowhere/model.gguf"), "/nowhere/model.gguf"),
+        (("generate", "hello", "--temperature", "-1"), "temperature=-1"),
+        (("generate", "-"), "standard input is empty"),
+        (("bench", "--workload", "rewrites"), "did you mean 'rewrite'"),
+        (("bench", "--drafter", ","), "--drafter is empty"),
+        (("bench", "--repeat", "0"), "repeat=0"),
+        (("bench", "--limit", "0"), "limit=0"),
+        (("bench", "--dataset", "/nowhere/rows.jsonl"), "/nowhere/rows.jsonl cannot be read"),
+        (("profile", "--rows", "4-1"), "must rise"),
+        (("models", "--path", "smollm"), "smollm2-135m"),
+    ],
+)
+def test_a_mistake_is_one_line_and_status_2(
+    arguments: tuple[str, ...],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(monkeypatch, *arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = captured.err.strip().splitlines()
+    assert lines[-1].startswith("paceline: "), captured.err
+    assert message in lines[-1]
+    assert "Traceback" not in captured.err
+
+
+def test_an_unknown_option_names_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "generate", "--tempratur", "1") == 2
+    assert "--tempratur" in capsys.readouterr().err
+
+
+def test_every_error_of_ours_is_caught_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug must keep its traceback; only what a user can cause becomes one line."""
+
+    def fail(error: BaseException) -> None:
+        def app() -> None:
+            raise error
+
+        monkeypatch.setattr(program, "app", app)
+        program.main()
+
+    for kind in PacelineError.__subclasses__():
+        with pytest.raises(SystemExit) as end:
+            fail(kind("no"))
+        assert end.value.code == program.USER_ERROR
+    with pytest.raises(SystemExit) as end:
+        fail(KeyboardInterrupt())
+    assert end.value.code == program.INTERRUPTED
+    with pytest.raises(ZeroDivisionError):
+        fail(ZeroDivisionError())
+
+
+def test_rows_of_a_profile() -> None:
+    assert parse_rows("1-4,8, 3") == (1, 2, 3, 4, 8)
+    for text in ("", "x", "1-", "-3", "0", "3-2", "1-9999", "1.5"):
+        with pytest.raises(ConfigError):
+            parse_rows(text)
+
+
+def test_a_file_that_cannot_be_written_is_a_mistake(tmp_path: Path) -> None:
+    from paceline.cli.files import write_text
+
+    write_text(tmp_path / "new" / "file.json", "{}")
+    assert (tmp_path / "new" / "file.json").read_text() == "{}"
+    with pytest.raises(ConfigError, match="cannot write"):
+        write_text(tmp_path / "new", "{}")
