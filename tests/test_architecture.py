@@ -51,11 +51,14 @@ HEAVY = (
     "gguf",
 )
 
-# Lines, docstrings and blank lines left out of functions. A longer one is named here with its reason.
+# Of a function, the lines of its body count, docstring and blank ones left out. A longer one is named here
+# with its reason.
 MAX_FILE_LINES = 320
-MAX_FUNCTION_LINES = 36
+MAX_FUNCTION_LINES = 32
 EXCUSED_FILES: dict[str, str] = {}
-EXCUSED_FUNCTIONS: dict[str, str] = {}
+EXCUSED_FUNCTIONS: dict[str, str] = {
+    "src/paceline/models/gguf_tokenizer.py::_sentencepiece": "fills one record of ten fields from one file",
+}
 
 
 def unit_of(path: Path) -> str:
@@ -148,7 +151,7 @@ def test_nothing_but_the_second_opinion_needs_torch() -> None:
 
 
 def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef, source: list[str]) -> int:
-    """Count the lines of a function without its docstring, blank lines and decorators."""
+    """Count the lines of a function's body without docstring and blank lines (a signature may be long)."""
     first = function.body[0]
     is_doc = (
         isinstance(first, ast.Expr)
@@ -157,7 +160,7 @@ def code_lines(function: ast.FunctionDef | ast.AsyncFunctionDef, source: list[st
     )
     skipped = set(range(first.lineno, (first.end_lineno or first.lineno) + 1)) if is_doc else set()
     last = function.end_lineno or function.lineno
-    return sum(1 for n in range(function.lineno, last + 1) if n not in skipped and source[n - 1].strip())
+    return sum(1 for n in range(first.lineno, last + 1) if n not in skipped and source[n - 1].strip())
 
 
 def long_functions(path: Path) -> Iterator[tuple[str, int]]:

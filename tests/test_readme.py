@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import importlib
 import re
 import shlex
@@ -104,7 +105,9 @@ PYTHON = [(p, body) for p in DOCUMENTS for body in blocks(p, "python")]
 
 @pytest.mark.parametrize(("path", "body"), PYTHON, ids=lambda v: "code" if isinstance(v, str) else name(v))
 def test_python_examples_import_names_that_exist(path: Path, body: str) -> None:
-    for node in ast.walk(ast.parse(body)):
+    examples = doctest.DocTestParser().get_examples(body)
+    source = "".join(example.source for example in examples) if examples else body
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("paceline"):
             module = importlib.import_module(node.module or "")
             for alias in node.names:
