@@ -55,10 +55,20 @@ done
 
 probe=$(mktemp -d) || exit 1
 trap 'rm -rf "$probe"' EXIT
-echo 'int main() { auto twice = [](auto x) { return 2 * x; }; if constexpr (sizeof(int) > 1) return twice(0); }' \
-    > "$probe/probe.cpp"
-$compiler -std=c++17 "$probe/probe.cpp" -o "$probe/probe" 2>"$probe/log" || {
+cat > "$probe/probe.cpp" <<'CPP'
+#include <atomic>
+#include <span>
+template <typename T> concept Number = requires(T x) { x + x; };
+int main() {
+    std::atomic<int> value{1};
+    value.notify_all();
+    int numbers[2] = {0, 0};
+    return static_cast<int>(std::span(numbers).size()) - 2 * value.load();
+}
+CPP
+$compiler -std=c++20 "$probe/probe.cpp" -o "$probe/probe" 2>"$probe/log" || {
     cat "$probe/log" >&2
-    missing "$compiler cannot build a C++17 program (see above)." "g++" "gcc-c++" "llvm   # or: xcode-select --install"
+    missing "$compiler cannot build a C++20 program (see above): GCC 11, Clang 14 or newer is needed." \
+        "g++" "gcc-c++" "llvm   # or: xcode-select --install"
 }
 echo "$python"
