@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from paceline.errors import ConfigError, nearest_name
+from paceline.errors import ConfigError, ModelFileError, nearest_name
 from paceline.executors.base import ForwardBatch
 from paceline.models.spec import ModelSpec, TensorInfo, TensorSource
 from paceline.native import _core
@@ -24,7 +24,8 @@ MAX_ROWS = 512
 """Rows of one native pass; longer batches are split, which changes no result."""
 
 _READ_BYTES = 4 << 20
-_WEIGHTS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+_WEIGHTS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_down")
+_GATE_UP = ("ffn_gate", "ffn_up")
 _VECTORS = (
     "attn_norm.weight",
     "ffn_norm.weight",
@@ -66,15 +67,31 @@ def _rows_at_a_time(info: TensorInfo) -> int:
     return max(16, _READ_BYTES // info.row_bytes // 16 * 16)
 
 
-def _load_weight(
-    model: _core.Model, source: TensorSource, layer: int, name: str, full_name: str, float32: bool
-) -> None:
+def _add_weight(model: _core.Model, source: TensorSource, layer: int, name: str, float32: bool) -> None:
+    full_name = _full_name(layer, name)
     info = source.tensors[full_name]
-    rows, cols = info.shape
-    model.add_weight(layer, name, rows, cols, info.ggml_type, float32)
-    piece = _rows_at_a_time(info)
+    model.add_weight(layer, name, *info.shape, info.ggml_type, float32)
+    _load_rows(model, source, layer, name)
+
+
+def _add_gate_up(model: _core.Model, source: TensorSource, layer: int, float32: bool) -> None:
+    gate, up = (source.tensors[_full_name(layer, name)] for name in _GATE_UP)
+    if gate.shape != up.shape:
+        raise ModelFileError(f"{gate.name} is {gate.shape} but {up.name} is {up.shape}: they must be alike")
+    model.add_gate_up(layer, *gate.shape, gate.ggml_type, up.ggml_type, float32)
+    for name in _GATE_UP:
+        _load_rows(model, source, layer, name)
+
+
+def _full_name(layer: int, name: str) -> str:
+    return f"{name}.weight" if layer < 0 else f"blk.{layer}.{name}.weight"
+
+
+def _load_rows(model: _core.Model, source: TensorSource, layer: int, name: str) -> None:
+    info = source.tensors[_full_name(layer, name)]
+    rows, piece = info.shape[0], _rows_at_a_time(info)
     for start in range(0, rows, piece):
-        data = source.read_rows(full_name, start, min(piece, rows - start))
+        data = source.read_rows(info.name, start, min(piece, rows - start))
         model.load_rows(layer, name, start, info.ggml_type, data)
 
 
@@ -112,13 +129,13 @@ def native_model(spec: ModelSpec, source: TensorSource, *, float32: bool = False
         layer_ropes=list(spec.layer_ropes),
         layer_windows=list(spec.layer_windows),
     )
-    _load_weight(model, source, -1, "token_embd", "token_embd.weight", float32)
-    if not spec.tied_head:
-        _load_weight(model, source, -1, "output", "output.weight", float32)
+    for name in ("token_embd",) if spec.tied_head else ("token_embd", "output"):
+        _add_weight(model, source, -1, name, float32)
     model.set_vector(-1, "output_norm.weight", _read_vector(source, "output_norm.weight"))
     for layer in range(spec.num_layers):
         for name in _WEIGHTS:
-            _load_weight(model, source, layer, name, f"blk.{layer}.{name}.weight", float32)
+            _add_weight(model, source, layer, name, float32)
+        _add_gate_up(model, source, layer, float32)
         for name in _VECTORS:
             if (full := f"blk.{layer}.{name}") in source.tensors:
                 model.set_vector(layer, name, _read_vector(source, full))

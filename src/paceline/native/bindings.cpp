@@ -75,6 +75,15 @@ void add_weight(Model& m, int layer, const std::string& name, int rows, int cols
   weight_slot(m, layer, name) = std::make_unique<Weight>(as_float32 ? Kind::F32 : t.kind, rows, cols, m.arena);
 }
 
+void add_gate_up(Model& m, int layer, int rows, int cols, int gate_type, int up_type, bool as_float32) {
+  const KindTraits &gate = source_traits(gate_type), &up = source_traits(up_type);
+  require(rows > 0 && cols > 0 && cols % gate.block_inputs == 0 && cols % up.block_inputs == 0,
+          "ffn_gate and ffn_up: bad shape");
+  Layer& l = layer_at(m, layer);
+  std::tie(l.gate, l.up) = Weight::interleaved(as_float32 ? Kind::F32 : gate.kind, as_float32 ? Kind::F32 : up.kind,
+                                               rows, cols, m.arena);
+}
+
 Weight& present(Model& m, int layer, const std::string& name) {
   std::unique_ptr<Weight>& w = weight_slot(m, layer, name);
   require(w != nullptr, name + " was not added");
@@ -281,6 +290,8 @@ NB_MODULE(_core, m) {
            nb::arg("embedding_scale"), nb::arg("ropes"), nb::arg("layer_ropes"), nb::arg("layer_windows"))
       .def("add_weight", &add_weight, nb::arg("layer"), nb::arg("name"), nb::arg("rows"), nb::arg("cols"),
            nb::arg("ggml_type"), nb::arg("as_float32"))
+      .def("add_gate_up", &add_gate_up, nb::arg("layer"), nb::arg("rows"), nb::arg("cols"), nb::arg("gate_type"),
+           nb::arg("up_type"), nb::arg("as_float32"))
       .def("load_rows", &load_rows, nb::arg("layer"), nb::arg("name"), nb::arg("start"), nb::arg("ggml_type"),
            nb::arg("data"))
       .def("set_vector", &set_vector, nb::arg("layer"), nb::arg("name"), nb::arg("values"))

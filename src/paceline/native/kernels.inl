@@ -117,8 +117,9 @@ template <Kind K>
 struct Layout {  // compile-time twin of KindTraits; bind time checks that they agree
   static constexpr int bits = K == Kind::Q4_0 || K == Kind::Q4_1 || K == Kind::Q4_K   ? 4
                               : K == Kind::Q5_0 || K == Kind::Q5_1 || K == Kind::Q5_K ? 5
+                              : K == Kind::Q6_K                                       ? 6
                                                                                       : 8;
-  static constexpr int largest = K == Kind::Q6_K ? 63 : bits == 4 ? 15 : bits == 5 ? 31 : 255;
+  static constexpr int largest = (1 << bits) - 1;
   static constexpr bool two_level = K == Kind::Q4_K || K == Kind::Q5_K || K == Kind::Q6_K;
   static constexpr bool has_min = K == Kind::Q4_1 || K == Kind::Q5_1 || K == Kind::Q4_K || K == Kind::Q5_K;
   // Which of ActivationBlock::offsets applies, -1 for none.
@@ -127,7 +128,7 @@ struct Layout {  // compile-time twin of KindTraits; bind time checks that they 
                                 : K == Kind::Q8_0 && !kSignedBytes ? 2
                                 : K == Kind::Q6_K                  ? 3
                                                                    : -1;
-  static constexpr int quant_bytes = bits == 8 ? 512 : bits == 5 ? 320 : 256;
+  static constexpr int quant_bytes = 64 * bits;
   static constexpr int header = two_level ? (has_min ? 64 : 32) : 0;
   static constexpr int group_bytes = quant_bytes + (two_level || !has_min ? 32 : 64);
 };

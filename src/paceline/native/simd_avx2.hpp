@@ -157,6 +157,17 @@ inline Quants load_quants(const std::uint8_t* p) {
       }
     }
   }
+  if constexpr (Bits == 6) {
+    const __m256i mask = _mm256_set1_epi8(0x30);
+    for (int h = 0; h < 4; ++h) {  // 32 bytes of high bits serve the h & 1 half of four inputs' registers
+      const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 256 + 32 * h));
+      const __m256i at4[4] = {_mm256_slli_epi16(bits, 4), _mm256_slli_epi16(bits, 2), bits, _mm256_srli_epi16(bits, 2)};
+      for (int j = 0; j < 4; ++j) {
+        __m256i& w = q.w[2 * (4 * (h / 2) + j) + h % 2];
+        w = _mm256_or_si256(w, _mm256_and_si256(at4[j], mask));
+      }
+    }
+  }
   return q;
 }
 

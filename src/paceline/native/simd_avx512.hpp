@@ -109,6 +109,15 @@ inline Quants load_quants(const std::uint8_t* p) {
       for (int j = 0; j < 8; ++j) q.w[j] = _mm512_mask_add_epi8(q.w[j], fifth[j], q.w[j], _mm512_set1_epi8(16));
     }
   }
+  if constexpr (Bits == 6) {
+    const __m512i mask = _mm512_set1_epi8(0x30);
+    for (int h = 0; h < 2; ++h) {
+      const __m512i bits = _mm512_loadu_si512(p + 256 + 64 * h);
+      const __m512i at4[4] = {_mm512_slli_epi16(bits, 4), _mm512_slli_epi16(bits, 2), bits, _mm512_srli_epi16(bits, 2)};
+      for (int j = 0; j < 4; ++j)  // 0xf8: a | (b & c)
+        q.w[4 * h + j] = _mm512_ternarylogic_epi32(q.w[4 * h + j], at4[j], mask, 0xf8);
+    }
+  }
   return q;
 }
 

@@ -134,6 +134,12 @@ inline Quants load_quants(const std::uint8_t* p) {
         q.w[b] = static_cast<std::int8_t>(q.w[b] | (((p[256 + b / 8] >> (b % 8)) & 1) << 4));
     }
   }
+  if constexpr (Bits == 6) {
+    for (int b = 0; b < 512; ++b) {
+      const int j = b / 64;
+      q.w[b] = static_cast<std::int8_t>(q.w[b] | (((p[256 + 64 * (j / 4) + b % 64] >> (2 * (j % 4))) & 3) << 4));
+    }
+  }
   return q;
 }
 

@@ -23,7 +23,7 @@ constexpr KindTraits kTraits[] = {
     {Kind::Q8_0, 8, 32, 34, 8, 128, false, false, 0, 512 + 32},
     {Kind::Q4_K, 12, 256, 144, 4, 0, true, true, 64, 256 + 32},
     {Kind::Q5_K, 13, 256, 176, 5, 0, true, true, 64, 256 + 64 + 32},
-    {Kind::Q6_K, 14, 256, 210, 8, 32, false, true, 32, 512 + 32},
+    {Kind::Q6_K, 14, 256, 210, 6, 32, false, true, 32, 256 + 128 + 32},
 };
 
 std::uint16_t load_u16(const std::uint8_t* p) {
@@ -140,7 +140,7 @@ float bf16_to_float(std::uint16_t b) {
   return f;
 }
 
-int quant_bytes(const KindTraits& t) { return t.bits == 8 ? 512 : t.bits == 5 ? 320 : 256; }
+int quant_bytes(const KindTraits& t) { return 64 * t.bits; }
 
 // Address of a group inside a tile row, and of its super-block header.
 std::size_t group_offset(const KindTraits& t, int group) {
@@ -162,6 +162,7 @@ void put_quants(const KindTraits& t, std::uint8_t* p, int o, const std::uint8_t*
     std::uint8_t& byte = p[64 * (j % 4) + b];
     byte = static_cast<std::uint8_t>(byte | ((quants[i] & 15) << (j < 4 ? 0 : 4)));
     if (t.bits == 5) p[256 + 8 * j + b / 8] |= static_cast<std::uint8_t>((quants[i] >> 4) << (b % 8));
+    if (t.bits == 6) p[256 + 64 * (j / 4) + b] |= static_cast<std::uint8_t>((quants[i] >> 4) << (2 * (j % 4)));
   }
 }
 
@@ -175,6 +176,7 @@ void get_quants(const KindTraits& t, const std::uint8_t* p, int o, std::uint8_t*
     const std::uint8_t byte = p[64 * (j % 4) + b];
     quants[i] = static_cast<std::uint8_t>(j < 4 ? byte & 15 : byte >> 4);
     if (t.bits == 5) quants[i] |= static_cast<std::uint8_t>(((p[256 + 8 * j + b / 8] >> (b % 8)) & 1) << 4);
+    if (t.bits == 6) quants[i] |= static_cast<std::uint8_t>(((p[256 + 64 * (j / 4) + b] >> (2 * (j % 4))) & 3) << 4);
   }
 }
 
@@ -299,22 +301,33 @@ void dequantize_blocks(const KindTraits& t, const std::uint8_t* row, int cols, f
   }
 }
 
-Weight::Weight(Kind kind, int rows, int cols, Arena& arena) {
+Weight::Weight(Kind kind, int rows, int cols) {
   const KindTraits& t = traits(kind);
   view_.kind = kind;
   view_.rows = rows;
   view_.cols = cols;
   view_.groups = (cols + kGroup - 1) / kGroup;
   view_.tiles = (rows + kTileRows - 1) / kTileRows;
-  view_.tile_bytes = tile_row_bytes(t, view_.groups);
-  data_ = arena.take(bytes());
-  view_.data = data_;
+  row_bytes_ = view_.tile_bytes = tile_row_bytes(t, view_.groups);
+}
+
+Weight::Weight(Kind kind, int rows, int cols, Arena& arena) : Weight(kind, rows, cols) {
+  view_.data = data_ = arena.take(bytes());
+}
+
+std::pair<std::unique_ptr<Weight>, std::unique_ptr<Weight>> Weight::interleaved(Kind first, Kind second, int rows,
+                                                                                int cols, Arena& arena) {
+  std::unique_ptr<Weight> a(new Weight(first, rows, cols)), b(new Weight(second, rows, cols));
+  a->view_.data = a->data_ = arena.take(a->bytes() + b->bytes());
+  b->view_.data = b->data_ = a->data_ + a->row_bytes_;
+  a->view_.tile_bytes = b->view_.tile_bytes = a->row_bytes_ + b->row_bytes_;
+  return {std::move(a), std::move(b)};
 }
 
 void Weight::load_rows(int start, int count, const std::uint8_t* bytes, const KindTraits& source) {
   // Tiles are built up with |=, so they start from zero; only here, so that no page is touched twice.
   const int first = start / kTileRows, last = (start + count + kTileRows - 1) / kTileRows;
-  std::memset(data_ + first * view_.tile_bytes, 0, (last - first) * view_.tile_bytes);
+  for (int tile = first; tile < last; ++tile) std::memset(data_ + tile * view_.tile_bytes, 0, row_bytes_);
   const std::size_t row_bytes = static_cast<std::size_t>(view_.cols) / source.block_inputs * source.block_bytes;
   std::vector<float> values;
   for (int r = 0; r < count; ++r) {

@@ -4,7 +4,8 @@
 // A tile row (16 outputs) is one contiguous stream. Its groups of 32 inputs follow each other; a group holds
 //   quants   4-bit kinds: 256 bytes; byte 64*j + 4*o + i holds, for output o, input 4*j+i in its low nibble and
 //            input 16+4*j+i in its high nibble. 5-bit kinds: the same plus 64 bytes of fifth bits (bit 4*o+i of
-//            the j-th 64-bit word belongs to input 4*j+i). 8-bit kinds: 512 bytes, byte 64*j+4*o+i, stored
+//            the j-th 64-bit word belongs to input 4*j+i). 6-bit kinds: 128 bytes more; bits 2*(j%4) of byte
+//            64*(j/4) + 4*o+i are the two high bits of input 4*j+i. 8-bit kinds: 512 bytes, byte 64*j+4*o+i, stored
 //            unsigned with an offset. Float kinds: 32 x 16 values, one input after another.
 //   scales   see ScaleLayout. Two-level kinds put d (and dmin) once in front of every 8 groups.
 #pragma once
@@ -12,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace paceline {
@@ -27,7 +29,7 @@ struct KindTraits {
   int ggml_type;
   int block_inputs;   // inputs per GGUF block
   int block_bytes;    // bytes per GGUF block
-  int bits;           // stored bits of a quant: 4, 5, 8; 0 for float kinds
+  int bits;           // stored bits of a quant: 4, 5, 6, 8; 0 for float kinds
   int offset;         // subtracted from the stored unsigned quant
   bool has_min;       // an additive minimum per group
   bool two_level;     // K-quants: d and dmin per 256, small integer scales per group
@@ -45,7 +47,7 @@ std::size_t tile_row_bytes(const KindTraits& t, int groups);
 struct WeightView {
   Kind kind = Kind::F32;
   int rows = 0, cols = 0, groups = 0, tiles = 0;
-  std::size_t tile_bytes = 0;
+  std::size_t tile_bytes = 0;  // from one tile row to the next
   const std::uint8_t* data = nullptr;
   const std::uint8_t* tile(int i) const { return data + static_cast<std::size_t>(i) * tile_bytes; }
 };
@@ -70,17 +72,22 @@ void dequantize_blocks(const KindTraits& t, const std::uint8_t* row, int cols, f
 class Weight {
  public:
   Weight(Kind kind, int rows, int cols, Arena& arena);
+  // Two weights of one shape whose tile rows alternate in memory, so that reading both is one stream.
+  static std::pair<std::unique_ptr<Weight>, std::unique_ptr<Weight>> interleaved(Kind first, Kind second, int rows,
+                                                                                 int cols, Arena& arena);
   // Repack GGUF rows [start, start + count); start must be a multiple of 16.
   void load_rows(int start, int count, const std::uint8_t* bytes, const KindTraits& source);
   // Values of one row, float32 [cols].
   void dequantize_row(int row, float* out) const;
   const WeightView& view() const { return view_; }
-  std::size_t bytes() const { return view_.tile_bytes * static_cast<std::size_t>(view_.tiles); }
+  std::size_t bytes() const { return row_bytes_ * static_cast<std::size_t>(view_.tiles); }
 
  private:
+  Weight(Kind kind, int rows, int cols);
   void pack_row(int row, const std::uint8_t* bytes);
   void pack_float_row(int row, const float* values);
   WeightView view_;
+  std::size_t row_bytes_;  // of one tile row; view_.tile_bytes is the distance to the next
   std::uint8_t* data_;  // owned by the arena
 };
 
