@@ -4,11 +4,11 @@
 
 A trace is one JSON object per line: ``prompt`` and ``reply`` (token ids), ``category`` and ``mode`` (labels),
 and ``top`` (the target's 8 likeliest tokens at each reply position, best first; ``recycle`` and ``auto``
-learn from it). ``--record MODEL --prompts FILE`` writes such a file with Paceline itself. The continuation is
-known, so each draft is verified by comparison; that equals a greedy target, and a sampled one whose noise is
-tied to positions. ``speed`` is tokens per step over the mean verify cost r(rows) of ``VerifyCost``: what the
-drafts would gain if drafting itself were free. Rows the target would compute for rejected nodes are not in a
-trace, so ``recycle`` does a little better live.
+learn from it); ``record_traces.py`` writes such files. The continuation is known, so each draft is verified
+by comparison; that equals a greedy target, and a sampled one whose noise is tied to positions. ``speed`` is
+tokens per step over the mean verify cost r(rows) of ``VerifyCost``: what the drafts would gain if drafting
+itself were free. Rows the target would compute for rejected nodes are not in a trace, so ``recycle`` does a
+little better live.
 
 Texts that loop make every copying drafter look brilliant: traces with less than half distinct 4-grams are
 left out unless ``--loops`` is given.
