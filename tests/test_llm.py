@@ -229,6 +229,7 @@ def test_bad_settings(model: Path) -> None:
         ({"drafter": "n-gram"}, ConfigError, "did you mean 'ngram'"),
         ({"threads": 0}, ConfigError, "num_threads"),
         ({"max_model_len": 1}, ConfigError, "max_model_len=1"),
+        ({"max_model_len": 4096}, ConfigError, "made for"),
         ({"max_model_len": 4096, "kv_cache_tokens": 100}, ConfigError, "cannot hold"),
         ({"quant": "q5"}, ConfigError, "quant='q5'"),
         ({"acceptance": "typical"}, ConfigError, "acceptance='typical'"),

@@ -109,14 +109,17 @@ class EngineConfig(Settings):
     """Sizes of an engine.
 
     ``max_model_len``: longest sequence (prompt and reply) in tokens. ``max_batch_tokens``: rows of one
-    forward. ``max_num_requests``: requests that run at once; more wait. ``record_logit_hashes``: keep a
-    BLAKE2b hash of the raw logits (float32 bits) that each committed token was chosen from.
+    forward. ``max_draft_rows``: drafted tokens among them, shared evenly: a forward verifies drafts nearly
+    for free only while it has few rows, and each one needs memory for its logits. ``max_num_requests``:
+    requests that run at once; more wait. ``record_logit_hashes``: keep a BLAKE2b hash of the raw logits
+    (float32 bits) that each committed token was chosen from.
     """
 
     max_model_len: int
     max_batch_tokens: int = 512
     max_num_requests: int = 32
     record_logit_hashes: bool = False
+    max_draft_rows: int = 32
 
     def __post_init__(self) -> None:
         check_int("max_model_len", self.max_model_len, 2)
@@ -127,4 +130,5 @@ class EngineConfig(Settings):
             self.max_num_requests,
             hint="each running request needs a row",
         )
+        check_int("max_draft_rows", self.max_draft_rows, 1, self.max_batch_tokens)
         check_bool("record_logit_hashes", self.record_logit_hashes)

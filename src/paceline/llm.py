@@ -86,6 +86,11 @@ class LLM:
         with self.model_files as files:
             context = context or min(files.spec.max_context, cache_tokens or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
             self._cache_tokens = cache_tokens or max(context, DEFAULT_CONTEXT)
+            if context > files.spec.max_context:
+                raise ConfigError(
+                    f"max_model_len={context} is more than the {files.spec.max_context} tokens this model "
+                    f"was made for: lower it"
+                )
             config = EngineConfig(context, max_batch_tokens, max_num_requests, record_logit_hashes)
             self.executor: CpuExecutor = _load_executor(files, self._cache_tokens, threads)
         tokenizer = files.tokenizer

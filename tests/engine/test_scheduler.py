@@ -58,6 +58,27 @@ def test_drafts_never_cost_another_request_its_blocks() -> None:
     assert all(reply.metrics.num_accepted_tokens > 0 for reply in done.values())
 
 
+def test_draft_rows_are_shared_evenly() -> None:
+    executor = FakeExecutor()
+    rig = make_rig(scripted(oracle_script(executor)), executor=executor, max_draft_rows=5)
+    params = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True, drafter="scripted")
+    for number in range(3):
+        rig.engine.add_request(str(number), [1 + number, 2], params)
+    assert [len(output.token_ids) - 1 for output in rig.step()] == [2, 2, 1]
+    rig.finish()
+
+
+def test_a_cache_that_was_lent_away_is_an_error_not_a_hang() -> None:
+    rig = make_rig()
+    rig.engine.add_request("0", [1, 2], GREEDY)
+    lent = rig.engine.pool.take(rig.engine.num_free_blocks)
+    with pytest.raises(CacheFullError, match="borrowed"):
+        rig.engine.step()
+    for block in lent:
+        rig.engine.pool.give_back(block)
+    assert len(rig.finish()["0"].token_ids) == 12
+
+
 def test_no_more_requests_run_than_allowed() -> None:
     rig = make_rig(max_num_requests=2)
     for number in range(5):

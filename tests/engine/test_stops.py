@@ -137,6 +137,24 @@ def test_min_tokens_outlasts_stop_ids_and_stop_strings(min_tokens: int) -> None:
     )
 
 
+def test_a_stop_string_complete_at_min_tokens_does_not_count() -> None:
+    """As in vLLM: the reply must be longer than ``min_tokens`` before anything ends it."""
+    letter = LETTERS[4]
+    first = LETTERS.index(letter) + 1
+    assert len(drafted(stop=[letter], min_tokens=first - 1)[0].token_ids) == first
+    assert len(drafted(stop=[letter], min_tokens=first)[0].token_ids) > first
+
+
+def test_drafters_are_told_only_of_tokens_that_were_kept() -> None:
+    rig = make_rig(drafters := scripted(follow_script(TEXT)))
+    params = SamplingParams(temperature=0, max_tokens=30, stop=[LETTERS[2]], drafter="scripted")
+    rig.engine.add_request("0", PROMPT, params)
+    reply = rig.finish()["0"]
+    (step,) = drafters["scripted"].sessions["0"].steps  # type: ignore[attr-defined]
+    assert step.committed == reply.token_ids
+    assert step.num_accepted_tokens == len(reply.token_ids) < len(step.draft)
+
+
 def test_logprobs_are_the_raw_log_softmax() -> None:
     """Before penalties, bias and temperature, as vLLM and OpenAI report them."""
     reply, _ = drafted(logprobs=3, logit_bias={5: 3.0}, max_tokens=6)

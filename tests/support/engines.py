@@ -65,12 +65,15 @@ def make_rig(
     max_model_len: int = 64,
     max_batch_tokens: int = 64,
     max_num_requests: int = 8,
+    max_draft_rows: int = 16,
     chance: Callable[[int], Chance] = SeededChance,
 ) -> Rig:
     """Return a rig whose engine knows ``drafters`` by name, and ``none``. The default drafter is ``none``."""
     executor = executor or FakeExecutor()
     known: dict[str, Drafter] = {"none": NoneDrafter(), **(drafters or {})}
-    config = EngineConfig(max_model_len, max_batch_tokens, max_num_requests, record_logit_hashes=True)
+    config = EngineConfig(
+        max_model_len, max_batch_tokens, max_num_requests, True, min(max_draft_rows, max_batch_tokens)
+    )
     engine = Engine(
         executor, LetterDecoder(), {EOS}, known.__getitem__, spec or SpecConfig("none"), config, chance
     )

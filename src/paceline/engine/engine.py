@@ -24,7 +24,7 @@ from paceline.engine.request import Request, logger
 from paceline.engine.scheduler import Plan, Scheduler, advance
 from paceline.engine.text import TextStream, TokenDecoder
 from paceline.engine.verify import verify
-from paceline.errors import ConfigError
+from paceline.errors import CacheFullError, ConfigError
 from paceline.executors.base import Executor
 from paceline.kv.block_pool import BlockPool
 from paceline.kv.block_table import BlockTable
@@ -120,6 +120,8 @@ class Engine:
         go on without drafts, because their drafters were not told what became of the last one.
         """
         plans = self._scheduler.plan()
+        if not plans and self._requests:
+            raise CacheFullError("no request fits the KV cache although none runs: give borrowed blocks back")
         outputs: list[StepOutput] = []
         unsettled = deque(plans)
         try:

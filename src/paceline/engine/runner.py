@@ -142,10 +142,11 @@ class ReplyStream:
     def _advance(self) -> str:
         """Run steps until one says something of this request; return its text."""
         try:
-            with DeferredInterrupt():
+            with DeferredInterrupt() as interrupt:
                 outputs = list(self._runner.take(self._request_id))
                 while not outputs:
                     self._runner.step()
+                    interrupt.check()
                     outputs = list(self._runner.take(self._request_id))
         except BaseException:
             self.close()

@@ -106,13 +106,13 @@ class Scheduler:
             left -= num_pending
 
     def _add_drafts(self, plans: list[Plan], left: int) -> None:
-        for plan in plans:
-            if left <= 0:
-                return
-            if not plan.reaches_end:
-                continue
+        left = min(left, self._config.max_draft_rows)
+        drafting = [plan for plan in plans if plan.reaches_end and plan.request.draft_budget > 0]
+        for index, plan in enumerate(drafting):
             request = plan.request
-            budget = min(request.draft_budget, left)
+            # An even share, at least one row while there are any; what one leaves over the others may use.
+            share = -(-left // (len(drafting) - index))
+            budget = min(request.draft_budget, share)
             while budget and request.table.blocks_missing(request.known + budget) > self._pool.num_free:
                 budget -= 1
             plan.draft_budget = budget
