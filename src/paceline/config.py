@@ -130,5 +130,5 @@ class EngineConfig(Settings):
             self.max_num_requests,
             hint="each running request needs a row",
         )
-        check_int("max_draft_rows", self.max_draft_rows, 1, self.max_batch_tokens)
+        check_int("max_draft_rows", self.max_draft_rows, 1)
         check_bool("record_logit_hashes", self.record_logit_hashes)

@@ -71,9 +71,7 @@ def make_rig(
     """Return a rig whose engine knows ``drafters`` by name, and ``none``. The default drafter is ``none``."""
     executor = executor or FakeExecutor()
     known: dict[str, Drafter] = {"none": NoneDrafter(), **(drafters or {})}
-    config = EngineConfig(
-        max_model_len, max_batch_tokens, max_num_requests, True, min(max_draft_rows, max_batch_tokens)
-    )
+    config = EngineConfig(max_model_len, max_batch_tokens, max_num_requests, True, max_draft_rows)
     engine = Engine(
         executor, LetterDecoder(), {EOS}, known.__getitem__, spec or SpecConfig("none"), config, chance
     )

@@ -252,7 +252,7 @@ struct Path {
 PACELINE_PATH(portable, )
 #ifdef PACELINE_X86
 PACELINE_PATH(avx2, __attribute__((target("avx2"))))
-PACELINE_PATH(avx512, __attribute__((target("avx512f,avx512dq,avx512vl,prefer-vector-width=512"))))
+PACELINE_PATH(avx512, __attribute__((target("avx512f,avx512dq,avx512vl"))))
 #endif
 
 std::vector<const Path*> runnable_paths() {
