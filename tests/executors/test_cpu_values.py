@@ -1,4 +1,4 @@
-"""The native executor gives the right numbers: repacked weights, float32 and quantised forwards, on every path."""
+"""The native executor gives the right numbers: weights, float32 and quantised forwards, on every path."""
 
 from __future__ import annotations
 

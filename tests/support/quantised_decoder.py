@@ -1,4 +1,4 @@
-"""The readable reference of quantised products: int8 activations per 32 values, exact weights, float64 sums."""
+"""The readable reference of quantised products: int8 activations per 32 values, float64 sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a forward pass costs: its time for 1 … 16 rows, the memory it moves, and the share of each operator."""
+"""What a forward pass costs: its time for 1 … 16 rows, the memory it moves, each operator's share."""
 
 from __future__ import annotations
 

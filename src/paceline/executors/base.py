@@ -5,8 +5,8 @@ maps to physical blocks of ``block_size`` slots. The slot of a committed token e
 nodes take the slots behind the committed ones, in draft order.
 
 Row ``t`` attends to logical slots ``0 … prefix_lengths[t] - 1`` of its sequence and then to its *tail*: the
-slots of its ancestors in the draft and its own slot, in position order. A row of a prompt chunk or a chain has
-an empty tail and ``prefix_lengths[t] = position + 1``. Hence position = prefix length + tail length - 1.
+slots of its ancestors in the draft and its own slot, in position order. A row of a prompt chunk or a chain
+has an empty tail and ``prefix_lengths[t] = position + 1``. Hence position = prefix length + tail length - 1.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from paceline.records import FloatArray, IntArray
 class ForwardBatch:
     """One forward pass. All arrays are C-contiguous int32.
 
-    ``tokens`` [T]; ``sequences`` [T]: index of each row's block table; ``slots`` [T]: logical slot its key and
-    value are written to; ``prefix_lengths`` [T]; ``tail_offsets`` [T + 1] into ``tails`` (logical slots);
+    ``tokens`` [T]; ``sequences`` [T]: index of each row's block table; ``slots`` [T]: logical slot its key
+    and value are written to; ``prefix_lengths`` [T]; ``tail_offsets`` [T + 1] into ``tails`` (logical slots);
     ``block_offsets`` [S + 1] into ``blocks`` (physical block ids, one run per sequence); ``logit_rows`` [R]:
     rows whose logits are wanted. Rows of one sequence stand in an order in which ancestors come first.
     """

@@ -14,6 +14,10 @@
 
 namespace paceline {
 
+constexpr int kReplicatedRows = 8;  // up to here preparing rows on every thread is cheaper than sharing them
+
+inline int round_up(int n, int to) { return (n + to - 1) / to * to; }
+
 struct Rope {
   std::vector<double> inverse_frequencies;
   bool interleaved = false;

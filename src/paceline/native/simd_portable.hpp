@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "weights.hpp"
+#include "blocks.hpp"
 
 #if defined(__ARM_FEATURE_DOTPROD)
 #include <arm_neon.h>

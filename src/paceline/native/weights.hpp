@@ -16,32 +16,9 @@
 #include <utility>
 #include <vector>
 
+#include "blocks.hpp"
+
 namespace paceline {
-
-constexpr int kTileRows = 16;
-constexpr int kGroup = 32;
-constexpr int kSuperGroups = 8;  // groups in a 256-wide K-quant super-block
-
-enum class Kind : int { F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K };
-
-struct KindTraits {
-  Kind kind;
-  int ggml_type;
-  int block_inputs;   // inputs per GGUF block
-  int block_bytes;    // bytes per GGUF block
-  int bits;           // stored bits of a quant: 4, 5, 6, 8; 0 for float kinds
-  int offset;         // subtracted from the stored unsigned quant
-  bool has_min;       // an additive minimum per group
-  bool two_level;     // K-quants: d and dmin per 256, small integer scales per group
-  int header_bytes;   // per 8 groups, two-level kinds only
-  int group_bytes;    // per group of 32 inputs
-};
-
-const KindTraits& traits(Kind kind);
-const KindTraits* traits_of_ggml(int ggml_type);  // nullptr when unsupported
-
-// Bytes of one tile row with this many groups.
-std::size_t tile_row_bytes(const KindTraits& t, int groups);
 
 // A view the kernels take; see Weight for ownership.
 struct WeightView {
@@ -66,9 +43,6 @@ class Arena {
   std::size_t left_ = 0;
 };
 
-// Decode one GGUF row of `cols` inputs into float32, as gguf's reference does.
-void dequantize_blocks(const KindTraits& t, const std::uint8_t* row, int cols, float* out);
-
 class Weight {
  public:
   Weight(Kind kind, int rows, int cols, Arena& arena);
@@ -90,8 +64,5 @@ class Weight {
   std::size_t row_bytes_;  // of one tile row; view_.tile_bytes is the distance to the next
   std::uint8_t* data_;  // owned by the arena
 };
-
-float half_to_float(std::uint16_t h);
-std::uint16_t float_to_half(float f);
 
 }  // namespace paceline

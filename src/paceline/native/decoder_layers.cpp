@@ -1,0 +1,269 @@
+// A layer, operator by operator, as every thread runs it.
+#include "decoder.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace paceline {
+namespace {
+
+constexpr std::size_t kWarmBytes = 4096;
+
+}  // namespace
+
+SharedWork& Decoder::next_work(ThreadState& s) { return work_[s.work++]; }
+
+// Fetches the start of this thread's share of a weight, so that memory is busy while threads wait for each other.
+void Decoder::warm(const ThreadState& s, const Weight& w) const {
+  const WeightView& v = w.view();
+  const int tile = static_cast<int>(static_cast<std::int64_t>(v.tiles) * s.thread / pool_->size());
+  for (std::size_t i = 0; i < std::min<std::size_t>(v.tile_bytes, kWarmBytes); i += 64)
+    __builtin_prefetch(v.tile(tile) + i);
+}
+
+void Decoder::sync(ThreadState& s, Operator op) {
+  pool_->barrier().wait();
+  if (profiling_ && s.thread == 0) {
+    const auto now = std::chrono::steady_clock::now();
+    seconds_[op] += std::chrono::duration<double>(now - s.since).count();
+    s.since = now;
+  }
+}
+
+// Rows 0 … rows-1: every thread all of them when replicated, else its share followed by a barrier.
+template <typename Function>
+void Decoder::for_rows(ThreadState& s, int rows, Function&& function) {
+  const int threads = pool_->size();
+  const int begin = replicated_ ? 0 : static_cast<int>(static_cast<std::int64_t>(rows) * s.thread / threads);
+  const int end = replicated_ ? rows : static_cast<int>(static_cast<std::int64_t>(rows) * (s.thread + 1) / threads);
+  for (int r = begin; r < end; ++r) function(r);
+  if (!replicated_) sync(s, kNorm);
+}
+
+// Turns rows of x into the activations of the next operator: each thread all of them when replicated, else whole
+// blocks where there are enough, or a share of the groups of every block, so that no cache line has two writers.
+void Decoder::pack(ThreadState& s, const float* x, std::int64_t stride, int cols, const Needs& needs) {
+  const std::vector<ActivationBlock>& blocks = s.inputs->blocks;
+  const int groups = round_up(cols, kGroup) / kGroup, threads = pool_->size(), count = static_cast<int>(blocks.size());
+  const bool by_block = !replicated_ && count >= 2 * threads, by_group = !replicated_ && !by_block;
+  for (int i = by_block ? count * s.thread / threads : 0; i < (by_block ? count * (s.thread + 1) / threads : count); ++i) {
+    const ActivationBlock& b = blocks[i];
+    const int begin = by_group ? groups * s.thread / threads : 0;
+    const int end = by_group ? groups * (s.thread + 1) / threads : groups;
+    if (needs.quants) k_.pack_quants(b, x + b.row * stride, stride, begin, end, needs.offset_mask);
+    if (needs.values) k_.pack_values(b, x + b.row * stride, stride, begin, end);
+  }
+  if (!replicated_) sync(s, kNorm);
+}
+
+void Decoder::product(ThreadState& s, const Weight& w, float* out, std::int64_t stride) {
+  const WeightView& v = w.view();
+  next_work(s).run(s.thread, v.tiles, [&](int tile) {
+    for (const ActivationBlock& b : s.inputs->blocks)
+      k_.gemm(v, tile, b, out + b.row * stride + static_cast<std::int64_t>(tile) * kTileRows, stride);
+  });
+}
+
+void Decoder::gated_product(ThreadState& s, const Layer& w) {
+  const Spec& m = model_->spec;
+  next_work(s).run(s.thread, w.gate->view().tiles, [&](int tile) {
+    for (const ActivationBlock& b : s.inputs->blocks) {
+      float* gate = s.tile.data();
+      float* up = gate + kMaxBlockRows * kTileRows;
+      k_.gemm(w.gate->view(), tile, b, gate, kTileRows);
+      k_.gemm(w.up->view(), tile, b, up, kTileRows);
+      k_.gated(gate, up, b.rows * kTileRows, m.gelu, gate);
+      for (int r = 0; r < b.rows; ++r)
+        std::memcpy(act_.data() + static_cast<std::size_t>(b.row + r) * m.ffn + tile * kTileRows,
+                    gate + r * kTileRows, sizeof(float) * kTileRows);
+    }
+  });
+}
+
+// x += y, or x += norm(y) in models that normalise the output of a sub-layer.
+void Decoder::absorb(ThreadState& s, int row, const std::vector<float>& post_norm) {
+  const Spec& m = model_->spec;
+  const float* y = y_.data() + static_cast<std::size_t>(row) * m.hidden;
+  if (!post_norm.empty()) {
+    k_.rms_norm(y, post_norm.data(), m.eps, m.hidden, s.row.data());
+    y = s.row.data();
+  }
+  k_.add(y, s.x + static_cast<std::size_t>(row) * m.hidden, m.hidden);
+}
+
+// Per row and rope: cosine and sine per rotated pair; for interleaved pairs per dim, with the sine's sign, so that
+// x * cosine + partner(x) * sine is the rotation of either.
+void Decoder::rotary_tables(int begin, int end) {
+  for (int row = begin; row < end; ++row) {
+    std::size_t at = static_cast<std::size_t>(row) * rope_width_;
+    for (const Rope& r : model_->spec.ropes)
+      for (const double f : r.inverse_frequencies) {
+        const double angle = batch_.position(row) * f;
+        const auto c = static_cast<float>(std::cos(angle) * r.attention_factor);
+        const auto s = static_cast<float>(std::sin(angle) * r.attention_factor);
+        if (r.interleaved) {
+          cosine_[at] = c;
+          sine_[at++] = -s;
+        }
+        cosine_[at] = c;
+        sine_[at++] = s;
+      }
+  }
+}
+
+namespace {
+
+void head_norm(const std::vector<float>& weight, float eps, float* x) {
+  const int n = static_cast<int>(weight.size());
+  float squares = 0.0f;
+  for (int i = 0; i < n; ++i) squares += x[i] * x[i];
+  const float scale = 1.0f / std::sqrt(squares / static_cast<float>(n) + eps);
+  for (int i = 0; i < n; ++i) x[i] = x[i] * scale * weight[i];
+}
+
+void add_bias(const std::vector<float>& bias, int head, int n, float* x) {
+  if (bias.empty()) return;
+  for (int i = 0; i < n; ++i) x[i] += bias[static_cast<std::size_t>(head) * n + i];
+}
+
+}  // namespace
+
+// Bias, norm and rotation of one query or key head; a key head is then stored together with its value head.
+void Decoder::rotate_and_store(const Layer& w, int l, int row, int head) {
+  const Spec& m = model_->spec;
+  const int queries = round_up(m.heads * m.head_dim, 16), keys = round_up(m.kv_heads * m.head_dim, 16);
+  float* base = qkv_.data() + static_cast<std::size_t>(row) * qkv_width_;
+  const bool is_key = head >= m.heads;
+  const int h = is_key ? head - m.heads : head;
+  float* x = base + (is_key ? queries : 0) + h * m.head_dim;
+  add_bias(is_key ? w.k_bias : w.q_bias, h, m.head_dim, x);
+  const std::vector<float>& norm = is_key ? w.k_norm : w.q_norm;
+  if (!norm.empty()) head_norm(norm, m.eps, x);
+  const Rope& rope = m.ropes[m.layer_ropes[l]];
+  const std::size_t at = static_cast<std::size_t>(row) * rope_width_ + rope_offsets_[m.layer_ropes[l]];
+  k_.rotate(x, cosine_.data() + at, sine_.data() + at, 2 * static_cast<int>(rope.inverse_frequencies.size()),
+            rope.interleaved);
+  if (!is_key) return;
+  float* value = base + queries + keys + h * m.head_dim;
+  add_bias(w.v_bias, h, m.head_dim, value);
+  const int slot = batch_.slots[row];
+  const int block = batch_.blocks[batch_.block_offsets[batch_.sequence[row]] + slot / kBlockSlots];
+  k_.store_kv(cache(l), block, slot % kBlockSlots, h, x, value);
+}
+
+void Decoder::layer(ThreadState& s, int l) {
+  const Spec& m = model_->spec;
+  const Layer& w = model_->layers[l];
+  float* rows = replicated_ ? s.own_rows.data() : rows_.data();  // inputs of an operator, [rows][widest_]
+  const Needs qkv_needs = needs({w.q.get(), w.k.get(), w.v.get()});
+  for_rows(s, batch_.rows, [&](int r) {
+    if (l > 0) absorb(s, r, model_->layers[l - 1].post_ffn_norm);
+    k_.rms_norm(s.x + static_cast<std::size_t>(r) * m.hidden, w.attn_norm.data(), m.eps, m.hidden, rows + r * widest_);
+  });
+  pack(s, rows, widest_, m.hidden, qkv_needs);
+  // Query, key and value tiles are one list of work.
+  const int qt = w.q->view().tiles, kt = w.k->view().tiles;
+  next_work(s).run(s.thread, qt + 2 * kt, [&](int i) {
+    const WeightView& v = i < qt ? w.q->view() : i < qt + kt ? w.k->view() : w.v->view();
+    const int tile = i < qt ? i : i < qt + kt ? i - qt : i - qt - kt;
+    for (const ActivationBlock& b : s.inputs->blocks)
+      k_.gemm(v, tile, b, qkv_.data() + static_cast<std::size_t>(b.row) * qkv_width_ + i * kTileRows, qkv_width_);
+  });
+  sync(s, kQkv);
+  const int heads = m.heads + m.kv_heads, items = batch_.rows * heads;
+  const int begin = static_cast<int>(static_cast<std::int64_t>(items) * s.thread / pool_->size());
+  const int end = static_cast<int>(static_cast<std::int64_t>(items) * (s.thread + 1) / pool_->size());
+  // By head, not by row: a key's cache lines hold one dim of 16 slots.
+  for (int i = begin; i < end; ++i) rotate_and_store(w, l, i % batch_.rows, i / batch_.rows);
+  sync(s, kRope);
+  attention(s, l);
+  const Needs o_needs = needs({w.o.get()});
+  if (split_) {
+    for_rows(s, batch_.rows, [&](int r) { collect(s, l, r, rows + r * widest_); });
+    pack(s, rows, widest_, m.heads * m.head_dim, o_needs);
+  } else {
+    pack(s, attended_.data(), widest_, m.heads * m.head_dim, o_needs);
+  }
+  product(s, *w.o, y_.data(), m.hidden);
+  warm(s, *w.gate);
+  warm(s, *w.up);
+  sync(s, kOutput);
+  const Needs ffn_needs = needs({w.gate.get(), w.up.get()});
+  for_rows(s, batch_.rows, [&](int r) {
+    absorb(s, r, w.post_attn_norm);
+    k_.rms_norm(s.x + static_cast<std::size_t>(r) * m.hidden, w.ffn_norm.data(), m.eps, m.hidden, rows + r * widest_);
+  });
+  pack(s, rows, widest_, m.hidden, ffn_needs);
+  gated_product(s, w);
+  warm(s, *w.down);
+  sync(s, kGateUp);
+  const Needs down_needs = needs({w.down.get()});
+  pack(s, act_.data(), m.ffn, m.ffn, down_needs);
+  product(s, *w.down, y_.data(), m.hidden);
+  warm(s, l + 1 < layers_ ? *model_->layers[l + 1].q : model_->output());
+  sync(s, kDown);
+}
+
+void Decoder::head(ThreadState& s, float* logits) {
+  const Spec& m = model_->spec;
+  const Weight& w = model_->output();
+  const Needs head_needs = needs({&w});
+  float* rows = replicated_ ? s.own_rows.data() : rows_.data();
+  const std::vector<float>& post = model_->layers[layers_ - 1].post_ffn_norm;
+  // The rows that want logits move to the front; a new layout for them is made by one thread.
+  if (!replicated_) {
+    pool_->barrier().wait();
+    if (s.thread == 0) layout(shared_inputs_, batch_.logit_count, widest_);
+    pool_->barrier().wait();
+  } else {
+    layout(*s.inputs, batch_.logit_count, widest_);
+  }
+  for_rows(s, batch_.logit_count, [&](int i) {
+    const int r = batch_.logit_rows[i];
+    // Absorb into a copy: a row may be asked for more than once.
+    float* copy = s.tile.data();
+    std::memcpy(copy, s.x + static_cast<std::size_t>(r) * m.hidden, sizeof(float) * m.hidden);
+    const float* y = y_.data() + static_cast<std::size_t>(r) * m.hidden;
+    if (!post.empty()) {
+      k_.rms_norm(y, post.data(), m.eps, m.hidden, s.row.data());
+      y = s.row.data();
+    }
+    k_.add(y, copy, m.hidden);
+    k_.rms_norm(copy, model_->output_norm.data(), m.eps, m.hidden, rows + i * widest_);
+  });
+  pack(s, rows, widest_, m.hidden, head_needs);
+  next_work(s).run(s.thread, w.view().tiles, [&](int tile) {
+    const int column = tile * kTileRows, columns = std::min(kTileRows, m.vocab - column);
+    for (const ActivationBlock& b : s.inputs->blocks) {
+      float* out = logits + static_cast<std::int64_t>(b.row) * m.vocab + column;
+      const bool whole = columns == kTileRows;
+      k_.gemm(w.view(), tile, b, whole ? out : s.tile.data(), whole ? m.vocab : kTileRows);
+      for (int r = 0; r < b.rows; ++r) {
+        float* row = out + static_cast<std::int64_t>(r) * m.vocab;
+        if (!whole) std::memcpy(row, s.tile.data() + r * kTileRows, sizeof(float) * columns);
+        if (m.final_softcap > 0.0f) k_.softcap(row, columns, m.final_softcap);
+      }
+    }
+  });
+  sync(s, kHead);
+}
+
+void Decoder::step(int thread, float* logits) {
+  ThreadState& s = threads_[thread];
+  const Spec& m = model_->spec;
+  s.since = std::chrono::steady_clock::now();
+  const int begin = static_cast<int>(static_cast<std::int64_t>(batch_.rows) * thread / pool_->size());
+  const int end = static_cast<int>(static_cast<std::int64_t>(batch_.rows) * (thread + 1) / pool_->size());
+  rotary_tables(begin, end);
+  for_rows(s, batch_.rows, [&](int r) {
+    float* x = s.x + static_cast<std::size_t>(r) * m.hidden;
+    model_->embedding->dequantize_row(batch_.tokens[r], x);
+    if (m.embedding_scale != 1.0f)
+      for (int i = 0; i < m.hidden; ++i) x[i] *= m.embedding_scale;
+  });
+  for (int l = 0; l < layers_; ++l) layer(s, l);
+  if (batch_.logit_count > 0) head(s, logits);
+}
+
+}  // namespace paceline

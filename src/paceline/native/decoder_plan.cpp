@@ -1,0 +1,143 @@
+// Before a pass: which activations fit where, which rows attention serves together.
+#include "decoder.hpp"
+
+#include <algorithm>
+
+namespace paceline {
+
+void Decoder::Needs::add(const Weight& w) {
+  const KindTraits& t = traits(w.view().kind);
+  if (t.bits == 0) {
+    values = true;
+    return;
+  }
+  quants = true;
+  if (t.kind == Kind::Q4_0) offset_mask |= 1;
+  if (t.kind == Kind::Q5_0) offset_mask |= 2;
+  if (t.kind == Kind::Q8_0) offset_mask |= 4;
+  if (t.kind == Kind::Q6_K) offset_mask |= 8;
+}
+
+Decoder::Needs Decoder::needs(std::initializer_list<const Weight*> weights) const {
+  Needs n;
+  for (const Weight* w : weights) n.add(*w);
+  return n;
+}
+
+int Decoder::first_visible(int l, int row) const {
+  const int window = model_->spec.layer_windows[l];
+  return window > 0 ? std::max(0, batch_.position(row) - window + 1) : 0;
+}
+
+int Decoder::heads_per_task() const {
+  return std::min(model_->spec.heads / model_->spec.kv_heads, k_.max_queries);
+}
+
+// One item per run, key/value head and piece of its query heads; few rows are shared out by chunks as well.
+void Decoder::list_items(int l, std::vector<Item>& items) const {
+  const Spec& m = model_->spec;
+  for (int run = 0; run < static_cast<int>(runs_.size()); ++run) {
+    int first = batch_.position(runs_[run].row), last = 0;
+    for (int r = runs_[run].row; r < runs_[run].row + runs_[run].rows; ++r) {
+      first = std::min(first, first_visible(l, r));
+      last = std::max(last, batch_.position(r));
+    }
+    for (int h = 0; h < m.kv_heads; ++h)
+      for (int piece = 0; piece < m.heads / m.kv_heads; piece += heads_per_task()) {
+        if (!split_) items.push_back({run, h, piece, -1});
+        for (int c = first / kChunkPositions; split_ && c <= last / kChunkPositions; ++c)
+          items.push_back({run, h, piece, c});
+      }
+  }
+}
+
+// Runs of rows, short enough to give every thread some. Too few runs to share out evenly: split them by chunks.
+void Decoder::plan_runs() {
+  const Spec& m = model_->spec;
+  runs_.clear();
+  const int threads = pool_->size(), pieces = (m.heads / m.kv_heads + heads_per_task() - 1) / heads_per_task();
+  const int longest = std::min(std::max(1, k_.max_queries / heads_per_task()), (batch_.rows + threads - 1) / threads);
+  for (int r = 0; r < batch_.rows; ++r) {
+    if (r > 0 && batch_.sequence[r] == batch_.sequence[r - 1] && runs_.back().rows < longest) {
+      ++runs_.back().rows;
+    } else {
+      runs_.push_back({r, 1});
+    }
+  }
+  const int items = static_cast<int>(runs_.size()) * m.kv_heads * pieces;
+  const bool alike = batch_.sequence[0] == batch_.sequence[batch_.rows - 1] && items % threads == 0;
+  split_ = threads > 1 && items < 4 * threads && !alike;
+}
+
+void Decoder::plan_attention() {
+  const Spec& m = model_->spec;
+  plan_runs();
+  most_chunks_ = 1;
+  for (int r = 0; r < batch_.rows; ++r) most_chunks_ = std::max(most_chunks_, batch_.position(r) / kChunkPositions + 1);
+  items_.clear();
+  layer_items_.assign(layers_, -1);
+  for (int l = 0; l < layers_; ++l) {
+    for (int before = 0; before < l && layer_items_[l] < 0; ++before)
+      if (m.layer_windows[before] == m.layer_windows[l]) layer_items_[l] = layer_items_[before];
+    if (layer_items_[l] >= 0) continue;
+    layer_items_[l] = static_cast<int>(items_.size());
+    list_items(l, items_.emplace_back());
+  }
+  if (!split_) return;
+  const std::size_t wanted = static_cast<std::size_t>(batch_.rows) * most_chunks_ * m.heads * (2 + padded_dim_);
+  if (partials_.size() < wanted) partials_.resize(wanted);
+}
+
+// Divide the rows of an input into blocks and give each its place in memory.
+void Decoder::layout(Inputs& in, int rows, int cols) {
+  const int groups = round_up(cols, kGroup) / kGroup;
+  const std::size_t padded_rows = round_up(rows, kMaxBlockRows) + kMaxBlockRows;
+  const std::size_t lanes = padded_rows * groups;
+  if (in.bytes.size() < lanes * kGroup) in.bytes.resize(lanes * kGroup);
+  if (in.floats.size() < lanes * (2 + kGroup)) in.floats.resize(lanes * (2 + kGroup));
+  if (in.ints.size() < lanes * 5) in.ints.resize(lanes * 5);
+  in.blocks.clear();
+  std::size_t lane = 0;
+  for (int row = 0; row < rows; row += k_.max_rows) {
+    ActivationBlock b;
+    b.row = row;
+    b.rows = std::min(k_.max_rows, rows - row);
+    b.width = k_.width(b.rows);
+    b.quants = in.bytes.data() + lane * kGroup;
+    b.scales = in.floats.data() + lane;
+    b.sums = in.floats.data() + lanes + lane;
+    b.values = in.floats.data() + 2 * lanes + lane * kGroup;
+    for (int o = 0; o < 3; ++o) b.offsets[o] = in.ints.data() + o * lanes + lane;
+    b.offsets[3] = in.ints.data() + 3 * lanes + 2 * lane;
+    in.blocks.push_back(b);
+    lane += static_cast<std::size_t>(b.width) * groups;
+  }
+}
+
+void Decoder::plan(const Batch& batch) {
+  const Spec& m = model_->spec;
+  batch_ = batch;
+  replicated_ = batch.rows <= kReplicatedRows;
+  const auto grow = [&](std::vector<float>& v, std::size_t width) {
+    if (v.size() < width * batch.rows) v.resize(width * batch.rows);
+  };
+  grow(x_, m.hidden);
+  grow(qkv_, qkv_width_);
+  grow(y_, m.hidden);
+  grow(act_, m.ffn);
+  grow(attended_, widest_);
+  grow(rows_, widest_);
+  grow(cosine_, rope_width_);
+  grow(sine_, rope_width_);
+  for (SharedWork& w : work_) w.reset();
+  for (ThreadState& s : threads_) {
+    s.work = 0;
+    s.x = replicated_ ? s.own_x.data() : x_.data();
+    s.inputs = replicated_ ? &s.own_inputs : &shared_inputs_;
+    if (replicated_) layout(s.own_inputs, batch.rows, widest_);
+  }
+  if (!replicated_) layout(shared_inputs_, batch.rows, widest_);
+  plan_attention();
+}
+
+}  // namespace paceline

@@ -1,0 +1,163 @@
+// Matrix products: one tile of 16 outputs for all rows of a block.
+// Part of kernels.inl.
+
+// Groups to fetch ahead: far enough to hide memory, near enough to stay in the first level of cache.
+constexpr int kGroupsAhead = 14;
+
+template <int Bytes>
+inline void prefetch_group(const std::uint8_t* p) {
+  for (int i = 0; i < Bytes; i += 64) prefetch(p + kGroupsAhead * Bytes + i);
+}
+
+template <Kind K>
+struct Layout {  // compile-time twin of KindTraits; bind time checks that they agree
+  static constexpr int bits = K == Kind::Q4_0 || K == Kind::Q4_1 || K == Kind::Q4_K   ? 4
+                              : K == Kind::Q5_0 || K == Kind::Q5_1 || K == Kind::Q5_K ? 5
+                              : K == Kind::Q6_K                                       ? 6
+                                                                                      : 8;
+  static constexpr int largest = (1 << bits) - 1;
+  static constexpr bool two_level = K == Kind::Q4_K || K == Kind::Q5_K || K == Kind::Q6_K;
+  static constexpr bool has_min = K == Kind::Q4_1 || K == Kind::Q5_1 || K == Kind::Q4_K || K == Kind::Q5_K;
+  // Which of ActivationBlock::offsets applies, -1 for none.
+  static constexpr int offset = K == Kind::Q4_0                    ? 0
+                                : K == Kind::Q5_0                  ? 1
+                                : K == Kind::Q8_0 && !kSignedBytes ? 2
+                                : K == Kind::Q6_K                  ? 3
+                                                                   : -1;
+  static constexpr int quant_bytes = 64 * bits;
+  static constexpr int header = two_level ? (has_min ? 64 : 32) : 0;
+  static constexpr int group_bytes = quant_bytes + (two_level || !has_min ? 32 : 64);
+};
+
+// The 16 outputs of a tile for Width rows, quantised weights.
+template <Kind K, int Width>
+inline void quant_tile(const std::uint8_t* p, int groups, const ActivationBlock& b, F* acc) {
+  using L = Layout<K>;
+  const std::int8_t* a = b.quants;
+  const float* da = b.scales;
+  const float* sa = b.sums;
+  const std::int32_t* off = L::offset >= 0 ? b.offsets[L::offset] : nullptr;
+  F d = zero(), m = zero();
+#pragma GCC unroll 16
+  for (int r = 0; r < Width; ++r) acc[r] = zero();
+  for (int g = 0; g < groups; ++g) {
+    if constexpr (L::two_level) {
+      if (g % kSuperGroups == 0) {
+        d = load_half(reinterpret_cast<const std::uint16_t*>(p));
+        if constexpr (L::has_min) m = load_half(reinterpret_cast<const std::uint16_t*>(p + 32));
+        p += L::header;
+      }
+    }
+    prefetch_group<L::group_bytes>(p);
+    const Quants q = load_quants<L::bits>(p);
+    const std::uint8_t* s = p + L::quant_bytes;
+    if constexpr (K == Kind::Q6_K) {
+      const F d0 = mul(d, load_s8(s)), d1 = mul(d, load_s8(s + 16));
+#pragma GCC unroll 16
+      for (int r = 0; r < Width; ++r) {
+        const I lo = dot<L::largest, 0, 4>(q, a + 32 * r, iset1(off[r]));
+        const I hi = dot<L::largest, 4, 8>(q, a + 32 * r, iset1(off[Width + r]));
+        const F t = fma(to_float(hi), d1, mul(to_float(lo), d0));
+        acc[r] = fma(t, set1(da[r]), acc[r]);
+      }
+      off += 2 * Width;
+    } else {
+      F dw, mw = zero();
+      if constexpr (L::two_level) {
+        dw = mul(d, load_u8(s));
+        mw = sub(zero(), mul(m, load_u8(s + 16)));
+      } else {
+        dw = load_half(reinterpret_cast<const std::uint16_t*>(s));
+        if constexpr (L::has_min) mw = load_half(reinterpret_cast<const std::uint16_t*>(s + 32));
+      }
+#pragma GCC unroll 16
+      for (int r = 0; r < Width; ++r) {
+        I start = izero();
+        if constexpr (L::offset >= 0) start = iset1(off[r]);
+        const I sum = dot<L::largest, 0, 8>(q, a + 32 * r, start);
+        acc[r] = fma(mul(to_float(sum), dw), set1(da[r]), acc[r]);
+        if constexpr (L::has_min) acc[r] = fma(mw, set1(sa[r]), acc[r]);
+      }
+      if constexpr (L::offset >= 0) off += Width;
+    }
+    p += L::group_bytes;
+    a += 32 * Width;
+    da += Width;
+    sa += Width;
+  }
+}
+
+template <Kind K>
+inline F load_weights(const std::uint8_t* p, int input) {
+  if constexpr (K == Kind::F32) return load(reinterpret_cast<const float*>(p) + 16 * input);
+  if constexpr (K == Kind::F16) return load_half(reinterpret_cast<const std::uint16_t*>(p) + 16 * input);
+  if constexpr (K == Kind::BF16) return load_bf16(reinterpret_cast<const std::uint16_t*>(p) + 16 * input);
+}
+
+template <Kind K, int Width>
+inline void float_tile(const std::uint8_t* p, int groups, const ActivationBlock& b, F* acc) {
+  const float* x = b.values;
+#pragma GCC unroll 16
+  for (int r = 0; r < Width; ++r) acc[r] = zero();
+  for (int i = 0; i < 32 * groups; ++i, x += Width) {
+    if (i % 2 == 0) prefetch(p + (K == Kind::F32 ? 128 : 64) * (i / 2 + 2 * kGroupsAhead));
+    const F w = load_weights<K>(p, i);
+#pragma GCC unroll 16
+    for (int r = 0; r < Width; ++r) acc[r] = fma(w, set1(x[r]), acc[r]);
+  }
+}
+
+template <Kind K, int Width>
+inline void gemm_width(const WeightView& w, int tile, const ActivationBlock& b, float* out, std::int64_t stride) {
+  F acc[Width];
+  if constexpr (K == Kind::F32 || K == Kind::F16 || K == Kind::BF16) {
+    float_tile<K, Width>(w.tile(tile), w.groups, b, acc);
+  } else {
+    quant_tile<K, Width>(w.tile(tile), w.groups, b, acc);
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < Width; ++r)
+    if (r < b.rows) store(out + r * stride, acc[r]);
+}
+
+inline int width(int rows) {
+  if (rows <= 8) return rows;
+  if (rows <= 10) return 10;
+  return rows <= 12 ? 12 : 16;
+}
+
+template <Kind K>
+inline void gemm_kind(const WeightView& w, int tile, const ActivationBlock& b, float* out, std::int64_t stride) {
+  switch (b.width) {
+    case 1: return gemm_width<K, 1>(w, tile, b, out, stride);
+    case 2: return gemm_width<K, 2>(w, tile, b, out, stride);
+    case 3: return gemm_width<K, 3>(w, tile, b, out, stride);
+    case 4: return gemm_width<K, 4>(w, tile, b, out, stride);
+#if PACELINE_MAX_ROWS > 4
+    case 5: return gemm_width<K, 5>(w, tile, b, out, stride);
+    case 6: return gemm_width<K, 6>(w, tile, b, out, stride);
+    case 7: return gemm_width<K, 7>(w, tile, b, out, stride);
+    case 8: return gemm_width<K, 8>(w, tile, b, out, stride);
+    case 10: return gemm_width<K, 10>(w, tile, b, out, stride);
+    case 12: return gemm_width<K, 12>(w, tile, b, out, stride);
+    case 16: return gemm_width<K, 16>(w, tile, b, out, stride);
+#endif
+    default: __builtin_trap();
+  }
+}
+
+void gemm(const WeightView& w, int tile, const ActivationBlock& b, float* out, std::int64_t stride) {
+  switch (w.kind) {
+    case Kind::F32: return gemm_kind<Kind::F32>(w, tile, b, out, stride);
+    case Kind::F16: return gemm_kind<Kind::F16>(w, tile, b, out, stride);
+    case Kind::BF16: return gemm_kind<Kind::BF16>(w, tile, b, out, stride);
+    case Kind::Q4_0: return gemm_kind<Kind::Q4_0>(w, tile, b, out, stride);
+    case Kind::Q4_1: return gemm_kind<Kind::Q4_1>(w, tile, b, out, stride);
+    case Kind::Q5_0: return gemm_kind<Kind::Q5_0>(w, tile, b, out, stride);
+    case Kind::Q5_1: return gemm_kind<Kind::Q5_1>(w, tile, b, out, stride);
+    case Kind::Q8_0: return gemm_kind<Kind::Q8_0>(w, tile, b, out, stride);
+    case Kind::Q4_K: return gemm_kind<Kind::Q4_K>(w, tile, b, out, stride);
+    case Kind::Q5_K: return gemm_kind<Kind::Q5_K>(w, tile, b, out, stride);
+    case Kind::Q6_K: return gemm_kind<Kind::Q6_K>(w, tile, b, out, stride);
+  }
+}

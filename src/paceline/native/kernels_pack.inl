@@ -1,0 +1,73 @@
+// Activations as the matrix products want them: int8 per 32 values, or float32, interleaved by row.
+// Part of kernels.inl.
+
+// Scale and inverse scale of a group from its largest magnitude: codes reach from -127 to 127.
+inline F scale_of(F largest) { return mul(largest, set1(1.0f / 127.0f)); }
+inline F inverse_of(F largest) { return div(set1(127.0f), max(largest, set1(1e-30f))); }
+
+// Where one group of one row comes from and goes to.
+struct GroupPlace {
+  const float* x;
+  std::int64_t lane;  // group * width + row
+};
+
+inline void note_sums(const ActivationBlock& b, std::int64_t lane, float scale, std::int32_t sum, std::int32_t low,
+                      unsigned offset_mask) {
+  b.scales[lane] = scale;
+  b.sums[lane] = scale * static_cast<float>(sum);
+  if (offset_mask & 1) b.offsets[0][lane] = -8 * sum;
+  if (offset_mask & 2) b.offsets[1][lane] = -16 * sum;
+  if (offset_mask & 4) b.offsets[2][lane] = -128 * sum;
+  if (offset_mask & 8) {
+    const std::int64_t halves = lane / b.width * b.width + lane;  // group * 2 * width + row
+    b.offsets[3][halves] = -32 * low;
+    b.offsets[3][halves + b.width] = -32 * (sum - low);
+  }
+}
+
+// Sixteen groups side by side: their maxima, scales and sums take the time of a few. With fewer, the last repeats.
+inline void pack_sixteen(const ActivationBlock& b, const GroupPlace* at, int count, unsigned offset_mask) {
+  F largest[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) largest[i] = max(abs(load(at[i].x)), abs(load(at[i].x + 16)));
+  const F top = transpose_max(largest);
+  alignas(64) float scale[16], inverse[16];
+  store(scale, scale_of(top));
+  store(inverse, inverse_of(top));
+  I sums[16], lows[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; ++i) {
+    const I low = round_to_int(mul(load(at[i].x), set1(inverse[i])));
+    const I high = round_to_int(mul(load(at[i].x + 16), set1(inverse[i])));
+    std::int8_t* q = b.quants + at[i].lane * 32;
+    store_s8(q, low);
+    store_s8(q + 16, high);
+    sums[i] = iadd(low, high);
+    lows[i] = low;
+  }
+  alignas(64) std::int32_t sum[16], low[16] = {};
+  store(sum, transpose_add(sums));
+  if (offset_mask & 8) store(low, transpose_add(lows));
+  for (int i = 0; i < count; ++i) note_sums(b, at[i].lane, scale[i], sum[i], low[i], offset_mask);
+}
+
+void pack_quants(const ActivationBlock& b, const float* x, std::int64_t stride, int begin, int end,
+                 unsigned offset_mask) {
+  GroupPlace at[16];
+  int n = 0;
+  for (int g = begin; g < end; ++g)
+    for (int r = 0; r < b.rows; ++r) {
+      at[n++] = {x + r * stride + 32 * g, static_cast<std::int64_t>(g) * b.width + r};
+      if (n < 16) continue;
+      pack_sixteen(b, at, 16, offset_mask);
+      n = 0;
+    }
+  if (n == 0) return;
+  for (int i = n; i < 16; ++i) at[i] = at[n - 1];
+  pack_sixteen(b, at, n, offset_mask);
+}
+
+void pack_values(const ActivationBlock& b, const float* x, std::int64_t stride, int begin, int end) {
+  for (int i = 32 * begin; i < 32 * end; ++i)
+    for (int r = 0; r < b.rows; ++r) b.values[static_cast<std::int64_t>(i) * b.width + r] = x[r * stride + i];
+}
