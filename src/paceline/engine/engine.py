@@ -138,12 +138,13 @@ class Engine:
         return outputs
 
     def check_integrity(self) -> None:
-        """Raise ``AssertionError`` if a KV block is lost or has two owners, or a request is in no queue."""
+        """Between steps, raise ``AssertionError`` if a KV block is lost, shared or idle, or a request lost."""
         self.pool.check(request.table.blocks for request in self._requests.values())
         queued = [*self._scheduler.running, *self._scheduler.waiting]
         assert sorted(map(id, queued)) == sorted(map(id, self._requests.values())), "a request is in no queue"
         for request in queued:
-            assert request.computed <= request.table.capacity, "computed tokens without a slot"
+            needed = -(-request.computed // self.executor.block_size)
+            assert len(request.table.blocks) == needed, "a request holds the wrong number of blocks"
             assert request.pending >= 1, "a running request must have a root"
 
     def _verify(self, plans: list[Plan], drafts: list[Draft]) -> list[FloatArray]:

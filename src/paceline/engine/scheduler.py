@@ -1,9 +1,10 @@
 """Who computes how many tokens in the next forward.
 
 There are no phases: each running request has *pending* tokens (known, not computed), one when it decodes and
-many while its prompt is read. Older requests come first, and each younger one is left at least one row. Rows
-and blocks that are left over may hold drafts. When the cache is full the youngest request gives up its blocks
-and computes its tokens again later.
+many while its prompt is read. Older requests come first, and one joins only while a row is left: so at most
+the youngest reads its prompt in chunks, and each of the others has its row. Rows and blocks that are left
+over may hold drafts. When the cache is full the youngest request gives up its blocks and computes its tokens
+again later.
 """
 
 from __future__ import annotations
@@ -48,10 +49,9 @@ class Scheduler:
 
     def plan(self) -> list[Plan]:
         """Return the next forward's plans, their slots reserved; empty only when there is no request."""
-        plans, rows = self._plan_running()
-        if len(plans) == len(self.running):
-            self._admit(plans, rows - sum(plan.num_pending for plan in plans))
-        self._add_drafts(plans, rows - sum(plan.num_pending for plan in plans))
+        plans, left = self._plan_running()
+        left = self._admit(plans, left)
+        self._add_drafts(plans, left)
         return plans
 
     def remove(self, request: Request) -> None:
@@ -62,20 +62,17 @@ class Scheduler:
             self.waiting.remove(request)
 
     def _plan_running(self) -> tuple[list[Plan], int]:
-        rows = self._config.max_batch_tokens
+        left = self._config.max_batch_tokens
         plans: list[Plan] = []
-        left = rows
-        index = 0
-        while index < len(self.running):
-            request = self.running[index]
-            younger = len(self.running) - index - 1
-            num_pending = min(request.pending, left - younger)
+        # Preempting shortens the list at its end, so it is not iterated over.
+        while len(plans) < len(self.running):
+            request = self.running[len(plans)]
+            num_pending = min(request.pending, left)
             if not self._make_room(request, num_pending):
                 break
             plans.append(Plan(request, num_pending))
             left -= num_pending
-            index += 1
-        return plans, rows
+        return plans, left
 
     def _make_room(self, request: Request, num_pending: int) -> bool:
         """Reserve slots, at the cost of younger requests; False when the request itself had to go."""
@@ -93,17 +90,19 @@ class Scheduler:
         request.counts.num_preemptions += 1
         self.waiting.appendleft(request)
 
-    def _admit(self, plans: list[Plan], left: int) -> None:
+    def _admit(self, plans: list[Plan], left: int) -> int:
+        """Start waiting requests while rows, blocks and places are left; return the rows that still are."""
         while self.waiting and left > 0 and len(self.running) < self._config.max_num_requests:
             request = self.waiting[0]
             # All known tokens must fit, not only the first chunk: half a prompt in a full cache helps nobody.
             if request.table.blocks_missing(request.known) > self._pool.num_free:
-                return
+                break
             num_pending = min(request.pending, left)
             request.table.reserve(num_pending)
             self.running.append(self.waiting.popleft())
             plans.append(Plan(request, num_pending))
             left -= num_pending
+        return left
 
     def _add_drafts(self, plans: list[Plan], left: int) -> None:
         left = min(left, self._config.max_draft_rows)
