@@ -69,6 +69,18 @@ inline std::int32_t reduce_add(const I& x) {
   return s;
 }
 
+#if defined(__ARM_FP16_FORMAT_IEEE)
+typedef __fp16 Halves __attribute__((vector_size(32)));
+inline F load_half(const std::uint16_t* p) {
+  Halves h;
+  std::memcpy(&h, p, sizeof h);
+  return __builtin_convertvector(h, F);
+}
+inline void store_half(std::uint16_t* p, const F& x) {
+  const Halves h = __builtin_convertvector(x, Halves);
+  std::memcpy(p, &h, sizeof h);
+}
+#else
 inline F load_half(const std::uint16_t* p) {
   F x;
   for (int i = 0; i < 16; ++i) x[i] = half_to_float(p[i]);
@@ -77,6 +89,7 @@ inline F load_half(const std::uint16_t* p) {
 inline void store_half(std::uint16_t* p, const F& x) {
   for (int i = 0; i < 16; ++i) p[i] = float_to_half(x[i]);
 }
+#endif
 inline F load_bf16(const std::uint16_t* p) {
   I bits;
   for (int i = 0; i < 16; ++i) bits[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(p[i]) << 16);
