@@ -44,7 +44,7 @@ bench: $(VENV)/.core
 	$(BIN)/paceline pull $(MODEL)
 	$(BIN)/paceline bench --model $(MODEL) --drafter ngram,suffix,recycle,auto --json out/bench.json
 
-sanitize: $(VENV)/.core
+sanitize: $(VENV)/.made
 	scripts/sanitize.sh
 
 install: $(VENV)/.core

@@ -196,3 +196,22 @@ def test_profile_writes_the_cost_curve(paceline: Program, model: str, tmp_path: 
     assert data["r"]["1"] == 1.0
     assert set(data["ms"]) == {"1", "2", "3"}
     assert "r(M)" in out
+
+
+def test_a_base_model_is_refused_before_the_first_question(
+    paceline: Program, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from paceline.models.loading import ModelFiles
+
+    real = ModelFiles.__init__
+
+    def without_template(self: ModelFiles, *arguments: object, **named: object) -> None:
+        real(self, *arguments, **named)  # type: ignore[arg-type]
+        object.__setattr__(self, "chat_template_text", None)
+
+    monkeypatch.setattr(ModelFiles, "__init__", without_template)
+    for command in (("chat",), ("generate", "the rest")):
+        status, out, err = paceline(*command, "-m", model, "-t", "1", stdin="the rest\n")
+        assert (status, out) == (2, "")
+        assert "paceline generate --raw" in err
+    assert paceline("generate", "--raw", "the rest", "-m", model, "-t", "1", "-n", "4")[0] == 0

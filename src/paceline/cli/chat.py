@@ -53,7 +53,7 @@ def chat(
     llm = options.open_llm(
         model, drafter=drafter, num_draft_tokens=num_draft_tokens, threads=threads, context=context
     )
-    _ = llm.model_files.chat_template  # a base model is refused before the first question, not after it
+    options.require_chat_template(llm)
     interactive = sys.stdin.isatty()
     if interactive:
         import readline  # noqa: F401  (line editing and history for input())

@@ -101,6 +101,7 @@ def _stream(
             )
         reply = llm.stream(text, params)
     else:
+        options.require_chat_template(llm)
         messages = [{"role": "system", "content": system}] if system is not None else []
         reply = llm.stream_chat([*messages, {"role": "user", "content": text}], params)
     with reply:

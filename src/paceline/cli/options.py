@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, PromptError
 
 if TYPE_CHECKING:
     from paceline.llm import LLM
@@ -91,4 +91,13 @@ def open_llm(
             threads=threads,
             max_model_len=context,
             record_logit_hashes=record_logit_hashes,
+        )
+
+
+def require_chat_template(llm: LLM) -> None:
+    """Raise ``PromptError`` for a base model, in the words of the command line."""
+    if llm.model_files.chat_template_text is None:
+        raise PromptError(
+            f"{llm.model_files.spec.name} is a base model without a chat template: complete text with "
+            "`paceline generate --raw`, or pick an instruct model"
         )
