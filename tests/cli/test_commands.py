@@ -215,3 +215,14 @@ def test_a_base_model_is_refused_before_the_first_question(
         assert (status, out) == (2, "")
         assert "paceline generate --raw" in err
     assert paceline("generate", "--raw", "the rest", "-m", model, "-t", "1", "-n", "4")[0] == 0
+
+
+@pytest.mark.real_model
+def test_the_demo_on_the_default_model(paceline: Program, smollm2_path: Path) -> None:
+    """The two scenes of `make demo`, shortened: identical, and the edit drafted well."""
+    status, out, _ = paceline("demo", "-m", str(smollm2_path), "-n", "48")
+    assert status == 0
+    assert out.count("yes (ids and logit bits)") == 2
+    line = next(line for line in out.splitlines() if "tokens per step" in line)
+    edit = float(line.split("│")[-2])
+    assert edit > 2.0, "an edit repeats its prompt, so several tokens come with each forward"
