@@ -42,7 +42,7 @@ types: $(VENV)/.core $(VENV)/.lint
 
 bench: $(VENV)/.core
 	$(BIN)/paceline pull $(MODEL)
-	$(BIN)/paceline bench --model $(MODEL) --drafter ngram,suffix,recycle,auto --json out/bench.json
+	$(BIN)/paceline bench --model $(MODEL) --drafter ngram,suffix,recycle,auto --limit 4 --json out/bench.json
 
 sanitize: $(VENV)/.made
 	scripts/sanitize.sh

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import typer
 
+from support.doc_blocks import run_blocks
+
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -112,6 +114,14 @@ def test_python_examples_import_names_that_exist(path: Path, body: str) -> None:
             module = importlib.import_module(node.module or "")
             for alias in node.names:
                 assert hasattr(module, alias.name), f"{name(path)}: {node.module} has no {alias.name}"
+
+
+@pytest.mark.real_model
+def test_the_python_example_of_the_readme_runs(
+    smollm2_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_blocks(ROOT / "README.md", {"smollm2-135m": str(smollm2_path)}, {})
+    assert "num_verify_steps" in capsys.readouterr().out
 
 
 def test_the_readme_is_complete() -> None:
