@@ -155,7 +155,8 @@ def _windows(config: HfConfig) -> tuple[int, ...]:
 
 def _windows_by_kind(config: HfConfig, kinds: object, window: int) -> tuple[int, ...]:
     known = {"sliding_attention": window, "full_attention": 0}
-    if not isinstance(kinds, list) or len(kinds) != config.num_layers or not set(kinds) <= set(known):
+    is_list = isinstance(kinds, list) and all(isinstance(kind, str) and kind in known for kind in kinds)
+    if not isinstance(kinds, list) or not is_list or len(kinds) != config.num_layers:
         wanted = f"one of {' and '.join(known)} for each of the {config.num_layers} layers"
         raise config.fields.wrong("layer_types", kinds, wanted)
     return tuple(known[kind] for kind in kinds)
