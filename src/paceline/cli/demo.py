@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 CHAT = (
     "My sourdough bread comes out flat and dense. What are the likely causes, and what can I do about each?"
 )
-EDIT_WORKLOAD, EDIT_ID = "rewrite", "rewrite-03"
+EDIT = "Polish this letter where it can be better, and keep the rest as it is."
+LETTER_ID = "rewrite-08"
 FRAMES_PER_SECOND = 12
 
 
@@ -81,8 +82,9 @@ def scenes() -> list[Scene]:
     """Return the two prompts: one to answer freely, one that repeats most of what it is given."""
     from paceline.bench.datasets import load_workload
 
-    edit = next(prompt for prompt in load_workload(EDIT_WORKLOAD) if prompt.id == EDIT_ID)
-    return [Scene("a question", CHAT), Scene("an edit", edit.turns[0])]
+    source = next(prompt for prompt in load_workload("rewrite") if prompt.id == LETTER_ID)
+    letter = source.turns[0].partition("\n\n")[2]
+    return [Scene("a question", CHAT), Scene("an edit", f"{EDIT}\n\n{letter}")]
 
 
 def play(
