@@ -135,6 +135,19 @@ def test_a_long_prompt_is_computed_in_chunks() -> None:
     assert executor.rows_per_forward == [256, 44]
 
 
+def test_a_recovered_token_that_equals_the_refused_one_is_computed_again() -> None:
+    """Block verification may refuse a drafted token and then draw that very token.
+
+    The cache held its keys and values already, all committed tokens were thought to be computed, and the next
+    draft started from the logits of no row at all.
+    """
+    executor = SlotExecutor(written_by_last_three)
+    session = drafter_of(executor).start(context([3, 1, 4]))
+    draft = session.propose(4)
+    session.observe(StepObservation(draft.tree.tokens[:3], 2, draft))
+    assert session.propose(2).tree.tokens == written((3, 1, 4, *draft.tree.tokens[:3]), 2)
+
+
 @given(
     prompt=st.lists(st.integers(0, V - 1), min_size=1, max_size=9),
     steps=st.lists(

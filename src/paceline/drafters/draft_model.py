@@ -94,11 +94,16 @@ class DraftModelSession:
             pending = tokens[-1:]
 
     def observe(self, step: StepObservation) -> None:
-        """Append the committed tokens and roll the cache back to what they confirm."""
+        """Append the committed tokens and roll the cache back to what they confirm.
+
+        The last committed token is never kept: its row gives the logits that the next draft starts from.
+        """
         cached, known = self._sequence.cached, self._known
-        confirmed = min(len(cached), len(known))
+        confirmed = len(known)
         known.extend(step.committed)
-        while confirmed < min(len(cached), len(known)) and cached[confirmed] == known[confirmed]:
+        most = min(len(cached), len(known) - 1)
+        confirmed = min(confirmed, most)
+        while confirmed < most and cached[confirmed] == known[confirmed]:
             confirmed += 1
         self._sequence.truncate(confirmed)
 
