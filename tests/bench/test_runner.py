@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from paceline.bench.environment import Environment, describe_environment
 from paceline.bench.records import Measured, Reply, distinct_share, summarize
 from paceline.bench.report import as_json, result_tables
 from paceline.bench.runner import BenchSettings, count_replies, run_bench
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, PromptError
 
 LOOP = (1, 2, 3, 4) * 5
 VARIED = tuple(range(20))
@@ -82,6 +83,20 @@ def test_a_conversation_keeps_its_replies_and_its_seed() -> None:
     run_bench(engine, PROMPTS, BenchSettings((), repeats=1, temperature=1.0, seed=7))
     asked = [call[1:] for call in engine.calls[3:]]
     assert asked == [("vary", 7), ("vary said vary", 7), ("loop", 8), ("loop", 9)]
+
+
+def test_a_prompt_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = FakeEngine({"none": 2.0})
+    real = engine.reply
+
+    def reply(drafter: str, messages: Sequence[Message], *rest: Any) -> Measured:
+        if len(messages) > 1:
+            raise PromptError("9000 tokens do not fit")
+        return real(drafter, messages, *rest)
+
+    monkeypatch.setattr(engine, "reply", reply)
+    with pytest.raises(PromptError, match="chat prompt a, turn 2: 9000 tokens do not fit"):
+        run_bench(engine, PROMPTS, BenchSettings(()))
 
 
 def test_figures_of_all_and_of_varied_replies() -> None:

@@ -16,6 +16,7 @@ from typing import Protocol
 from paceline.bench.datasets import BenchPrompt, Message
 from paceline.bench.records import Measured, Reply, RunResult, summarize_run
 from paceline.config import check_float, check_int
+from paceline.errors import PromptError
 
 PLAIN = "none"
 WARM_UP_TOKENS = 16
@@ -121,8 +122,11 @@ def _converse(
     """Yield the replies to all turns of a conversation, earlier replies kept."""
     texts: list[str] = []
     for turn in range(len(prompt.turns)):
-        measured = engine.reply(
-            drafter, prompt.messages(texts), settings.max_tokens, settings.temperature, seed
-        )
+        try:
+            measured = engine.reply(
+                drafter, prompt.messages(texts), settings.max_tokens, settings.temperature, seed
+            )
+        except PromptError as error:
+            raise PromptError(f"{prompt.workload} prompt {prompt.id}, turn {turn + 1}: {error}") from error
         texts.append(measured.text)
         yield Reply(prompt.workload, prompt.id, turn, repeat, drafter, measured)
