@@ -138,7 +138,7 @@ class Engine:
         return outputs
 
     def check_integrity(self) -> None:
-        """Between steps, raise ``AssertionError`` if a KV block is lost, shared or idle, or a request lost."""
+        """Between steps: raise ``AssertionError`` if a KV block or a request is lost, shared or idle."""
         self.pool.check(request.table.blocks for request in self._requests.values())
         queued = [*self._scheduler.running, *self._scheduler.waiting]
         assert sorted(map(id, queued)) == sorted(map(id, self._requests.values())), "a request is in no queue"
