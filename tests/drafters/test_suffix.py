@@ -47,6 +47,13 @@ def test_the_commoner_continuation_comes_first_and_both_are_drafted() -> None:
     assert top == [3, 4]
 
 
+def test_an_estimate_counts_the_followers_only() -> None:
+    """The run that ends the text has no follower yet; counting it made every single match look twice seen."""
+    tree = SuffixDrafter(ALONE).start(context([1, 2, 3, 0, 1, 2])).grow(1)
+    assert tree.tokens == [3]
+    assert tree.raws == pytest.approx([1 / (1 + 0.85)])  # seen once, escape weight of a match of two
+
+
 def test_doubt_shortens_the_draft() -> None:
     sure = list(range(10, 30))
     confident = SuffixDrafter(ALONE).start(context([*sure, 99, *sure[:12]]))

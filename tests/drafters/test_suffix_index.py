@@ -78,3 +78,9 @@ def test_memory_stays_near_two_nodes_per_token_whatever_the_depth() -> None:
     loop = SuffixIndex(32)
     loop.extend([1, 2, 3] * 2000)
     assert loop.num_nodes < 3 * 33 + 40
+
+
+def test_the_deepest_runs_go_on_as_they_did_last() -> None:
+    index = SuffixIndex(3)
+    index.extend([1, 2, 3, 9, 1, 2, 3, 8])
+    assert index.text[index.tails[index.find([1, 2, 3])]] == 8
