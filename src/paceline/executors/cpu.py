@@ -1,7 +1,8 @@
 """The native CPU executor: weights repacked from a model file, one ragged forward pass in C++.
 
 The instruction path (``avx512``, ``avx2``, ``portable``) is chosen by what the processor can do; the
-environment variable ``PACELINE_ISA`` overrides it. Within one path, logits are row-invariant (design.md, law 7).
+environment variable ``PACELINE_ISA`` overrides it. Within one path, logits are row-invariant (design.md,
+law 7).
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ def _rows_at_a_time(info: TensorInfo) -> int:
 def _add_weight(model: _core.Model, source: TensorSource, layer: int, name: str, float32: bool) -> None:
     full_name = _full_name(layer, name)
     info = source.tensors[full_name]
-    model.add_weight(layer, name, *info.shape, info.ggml_type, float32)
+    rows, cols = info.shape
+    model.add_weight(layer, name, rows, cols, info.ggml_type, float32)
     _load_rows(model, source, layer, name)
 
 
@@ -78,7 +80,8 @@ def _add_gate_up(model: _core.Model, source: TensorSource, layer: int, float32: 
     gate, up = (source.tensors[_full_name(layer, name)] for name in _GATE_UP)
     if gate.shape != up.shape:
         raise ModelFileError(f"{gate.name} is {gate.shape} but {up.name} is {up.shape}: they must be alike")
-    model.add_gate_up(layer, *gate.shape, gate.ggml_type, up.ggml_type, float32)
+    rows, cols = gate.shape
+    model.add_gate_up(layer, rows, cols, gate.ggml_type, up.ggml_type, float32)
     for name in _GATE_UP:
         _load_rows(model, source, layer, name)
 

@@ -11,7 +11,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from paceline.native import _core  # type: ignore[attr-defined]
+from paceline.native import _core
 from paceline.records import FloatArray, IntArray, TokenLaw
 
 _native = _core.sampling
@@ -30,8 +30,7 @@ def _to_law(ids: IntArray | None, probs: npt.NDArray[np.float64]) -> TokenLaw:
 
 def argmax(logits: FloatArray) -> int:
     """Return the most likely token, the lowest id on ties."""
-    token: int = _native.argmax(logits)
-    return token
+    return _native.argmax(logits)
 
 
 def filtered_law(logits: FloatArray, temperature: float, top_k: int, top_p: float, min_p: float) -> TokenLaw:
@@ -57,11 +56,9 @@ def positive_difference(p: TokenLaw, q: TokenLaw, scale: float = 1.0) -> tuple[T
 
 def log_sum_exp(logits: FloatArray) -> float:
     """Return log(sum(exp(logits)))."""
-    total: float = _native.log_sum_exp(logits)
-    return total
+    return _native.log_sum_exp(logits)
 
 
 def top_ids(rows: FloatArray, wanted: int) -> IntArray:
     """Return int32 [N, wanted]: ids of the largest of float32 [N, V], best first, lower id first on ties."""
-    ids: IntArray = _native.top_ids(rows, wanted)
-    return ids
+    return _native.top_ids(rows, wanted)
