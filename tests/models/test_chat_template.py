@@ -15,8 +15,6 @@ from paceline.models.tokenizer import Tokenizer
 from support.tiny_models import write_tiny_gguf, write_tiny_hf
 from support.tiny_tokenizer import CHAT_TEMPLATE, SPECIAL_TOKENS
 
-USER_AND_REPLY = 2  # turns in a prompt of one message
-
 
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
@@ -33,7 +31,7 @@ def control_ids(ids: list[int]) -> list[int]:
     return [i for i in ids if i < len(SPECIAL_TOKENS)]
 
 
-PIECES = [*SPECIAL_TOKENS, "<", "<|", "|>", ">", "im_end", "|im_end|>", "<|im_", "end|>", "\n", " ", "user", "system",
+PIECES = [*SPECIAL_TOKENS, "<", "<|", "|>", ">", "im_end", "|im_end|>", "<|im_", "end|>", "\n", " ", "user",
           "\ufdd0", "\ufdd1", "\U000f0000", "a < b", "hi"]  # fmt: skip
 CONTENT = st.lists(st.sampled_from(PIECES), max_size=10).map("".join)
 
@@ -46,7 +44,8 @@ def test_messages_are_only_text(
     messages = [{"role": "user", "content": first}, {"role": "assistant", "content": second}]
     ids = template.encode(messages)
     assert control_ids(ids) == [1, 2, 1, 2, 1]
-    expected = f"<|im_start|>user\n{first}<|im_end|>\n<|im_start|>assistant\n{second}<|im_end|>\n<|im_start|>assistant\n"
+    expected = f"<|im_start|>user\n{first}<|im_end|>\n<|im_start|>assistant\n{second}<|im_end|>\n"
+    expected += "<|im_start|>assistant\n"
     assert tokenizer.decode(ids, skip_special=False) == expected
     assert template.render(messages) == expected
 
@@ -69,7 +68,7 @@ AS_JSON = "{{ '<|im_start|>' + (tools | tojson) + '<|im_end|>' }}"
     ],
 )
 def test_templates_cannot_put_a_mark_together(tokenizer: Tokenizer, source: str, contents: list[str]) -> None:
-    """A template that cuts a piece out of a message, or sets two side by side, makes no control token of them."""
+    """A template that cuts a piece out of a message, or sets two side by side, makes no control token."""
     messages = [{"role": "user", "content": content} for content in contents]
     assert control_ids(ChatTemplate(source, tokenizer).encode(messages)) == [1, 2]
 

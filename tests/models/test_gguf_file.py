@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from paceline.errors import ModelFileError, ModelNotFoundError
-from paceline.models.ggml_types import GGML_TYPES, ggml_type_named
+from paceline.models.ggml_types import GGML_TYPES, GgmlType, ggml_type_named
 from paceline.models.gguf_file import is_gguf, read_gguf_header
 from paceline.models.string_array import StringArray
 from support.gguf_bytes import (
@@ -59,8 +59,8 @@ def test_parity_with_gguf_reader(tmp_path: Path, arch: str) -> None:
 
 
 @pytest.mark.parametrize("kind", GGML_TYPES.values(), ids=lambda kind: kind.name)
-def test_parity_for_every_storage_type(tmp_path: Path, kind: object) -> None:
-    assert_equals_gguf_reader(write_tiny_gguf(tmp_path / "tiny.gguf", "llama", kind.name))  # type: ignore[attr-defined]
+def test_parity_for_every_storage_type(tmp_path: Path, kind: GgmlType) -> None:
+    assert_equals_gguf_reader(write_tiny_gguf(tmp_path / "tiny.gguf", "llama", kind.name))
 
 
 @pytest.mark.real_model
@@ -89,7 +89,7 @@ print(time.perf_counter() - start, peak() - before)
 def test_reading_a_real_header_costs_little(
     request: pytest.FixtureRequest, model: str, seconds: float, kib: float
 ) -> None:
-    """gguf.GGUFReader took 2.3 s and 10.6 s and over 100 MB here (docs/adr/0002)."""
+    """gguf.GGUFReader took 2.3 s and 10.6 s and over 100 MB here (docs/adr/0005)."""
     command = [sys.executable, "-c", _MEASURE, str(request.getfixturevalue(model))]
     runs = [
         subprocess.run(command, check=True, capture_output=True, text=True).stdout.split() for _ in range(3)

@@ -193,7 +193,7 @@ def test_wrong_values_are_refused(tmp_path: Path, key: str) -> None:
 def test_a_missing_key_is_named(tmp_path: Path) -> None:
     path = write_tiny_gguf(tmp_path / "m.gguf")
     broken = rewrite(path, lambda metadata, _: metadata.pop("llama.embedding_length"))
-    with pytest.raises(ModelFileError, match="does not state llama.embedding_length"):
+    with pytest.raises(ModelFileError, match=r"does not state llama\.embedding_length"):
         load(broken)
 
 

@@ -1,4 +1,4 @@
-"""Hugging Face folders: the same model as the GGUF file, sharded, in bfloat16, quantised while read, or broken."""
+"""Hugging Face folders: the GGUF file's twin, sharded, in bfloat16, quantised while read, or broken."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def change_config(folder: Path, **values: Any) -> None:
 
 @pytest.mark.parametrize("arch", TINY_VARIANTS)
 def test_a_folder_is_the_same_model_as_the_file(tmp_path: Path, arch: str) -> None:
-    """Every field of the spec (the name aside), and the logits: GGUF permutes llama's q and k, folders do not."""
+    """Every field of the spec but the name, and the logits: only GGUF permutes llama's q and k."""
     with (
         load_model_files(write_tiny_gguf(tmp_path / "m.gguf", arch)) as file,
         load_model_files(write_tiny_hf(tmp_path / "hf", arch)) as folder,

@@ -189,7 +189,7 @@ def test_a_disk_that_fills_up(site: Site, tmp_path: Path, monkeypatch: pytest.Mo
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "open", limited)
-        with pytest.raises(DownloadError, match="No space left on device.*PACELINE_CACHE"):
+        with pytest.raises(DownloadError, match=r"No space left on device.*PACELINE_CACHE"):
             fetch()
     assert not [name for name in left_behind(tmp_path) if name.endswith(".part")]
     assert catalog.cached_path("toy") is None
@@ -287,7 +287,7 @@ def test_names_that_lead_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         catalog.resolve_model("smolm2-135m")
     with pytest.raises(ModelNotFoundError, match="run `paceline pull smollm2-135m`"):
         catalog.resolve_model("smollm2-135m")
-    with pytest.raises(ModelNotFoundError, match="neither config.json nor a GGUF file"):
+    with pytest.raises(ModelNotFoundError, match=r"neither config\.json nor a GGUF file"):
         catalog.resolve_model(tmp_path)
     (tmp_path / "a.gguf").write_bytes(b"")
     assert catalog.resolve_model(tmp_path) == tmp_path / "a.gguf"

@@ -61,7 +61,7 @@ def test_gemma_ids_equal_transformers(gemma: Tokenizer, gemma3_path: Path) -> No
 
 @pytest.mark.reference
 def test_smollm_ids_equal_transformers(smollm: Tokenizer, smollm2_path: Path) -> None:
-    """transformers' GGUF conversion forgets that SmolLM cuts digits off; the pipeline of its tokenizer.json has it."""
+    """transformers' GGUF conversion forgets that SmolLM cuts digits off, as its tokenizer.json does."""
     from tokenizers import pre_tokenizers
 
     theirs = transformers_tokenizer(smollm2_path)
@@ -88,7 +88,7 @@ def _digest(tokenizer: Tokenizer, texts: list[str]) -> str:
     return hashlib.sha256(json.dumps(ids).encode()).hexdigest()
 
 
-# Made with llama-cpp-python 0.3.36 (`Llama(path, vocab_only=True).tokenize(..., special=True)`) on these texts.
+# Made with llama-cpp-python 0.3.36: `Llama(path, vocab_only=True).tokenize(..., special=True)`.
 LLAMA_CPP_SMOLLM = "12cfdc93410e38ba3f5fcee083e6b935bb9ee0792841421df4eb42537e2b8bd0"
 LLAMA_CPP_GEMMA = "754a931f00c4c83ba9ffa9efa50b6fcc355892357248d83a35f5ddc6b321ec7b"
 
@@ -111,7 +111,7 @@ def test_ids_equal_llama_cpp(smollm: Tokenizer, gemma: Tokenizer) -> None:
 
 
 def test_text_comes_back(smollm: Tokenizer, gemma: Tokenizer) -> None:
-    """SmolLM's vocabulary lacks 23 rare bytes, and SentencePiece spells a space like ▁: those do not come back."""
+    """All but what the vocabulary cannot say: SmolLM's lacks some rare bytes, Gemma's spells a space as ▁."""
     from paceline.models.byte_alphabet import letters
 
     known = set(smollm.tokens)

@@ -17,8 +17,8 @@ from threading import Thread
 class Site:
     """What is served, and how it misbehaves.
 
-    ``cuts``: bytes after which each next file answer breaks off. ``ignores_range``: answers 200 with the whole
-    file. ``json_api``: PEP 691 instead of HTML. ``requests``: (path, Range header) of each request.
+    ``cuts``: bytes after which each next file answer breaks off. ``ignores_range``: answers 200 with the
+    whole file. ``json_api``: PEP 691 instead of HTML. ``requests``: (path, Range header) of each request.
     """
 
     files: dict[str, bytes] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Site:
 
 def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802 (the base class's name)
+        def do_GET(self) -> None:
             site.requests.append((self.path, self.headers.get("Range")))
             if site.password and site.password not in (self.headers.get("Authorization") or ""):
                 self.send_error(401)

@@ -1,6 +1,6 @@
 """Read the header of a GGUF file: its metadata and its tensor table, fast, small and strict.
 
-Why not ``gguf.GGUFReader``: see docs/adr/0002-own-gguf-header-parser.md. Nothing in the file is believed
+Why not ``gguf.GGUFReader``: see docs/adr/0005-own-gguf-header-parser.md. Nothing in the file is believed
 before it is checked against the bytes that are really there, so a hostile header costs neither memory nor
 time. The layout follows the GGUF specification (ggml, docs/gguf.md), versions 2 and 3, little-endian.
 
