@@ -116,13 +116,11 @@ def _run(llm: LLM, prompts: Sequence[BenchPrompt], settings: BenchSettings) -> l
 
 
 def _report(llm: LLM, results: list[RunResult], settings: BenchSettings, output: Path | None) -> None:
-    from rich.console import Console
-
     from paceline.bench.environment import describe_environment
     from paceline.bench.report import as_json, result_tables
 
     environment = describe_environment(llm.executor.num_threads, llm.executor.path)
-    console = Console()
+    console = options.report_console()
     for table in result_tables(results):
         console.print(table, "")
     sampling = f"temperature {settings.temperature:g}" if settings.temperature else "greedy"

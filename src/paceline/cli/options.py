@@ -9,9 +9,12 @@ import typer
 from paceline.errors import ConfigError, PromptError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from paceline.llm import LLM
 
 DEFAULT_MODEL = "smollm2-135m"
+REPORT_WIDTH = 140
 
 Model = Annotated[
     str,
@@ -92,6 +95,14 @@ def open_llm(
             max_model_len=context,
             record_logit_hashes=record_logit_hashes,
         )
+
+
+def report_console() -> Console:
+    """Return a console for tables: as wide as the terminal, and wide enough for every column in a file."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=REPORT_WIDTH)
 
 
 def require_chat_template(llm: LLM) -> None:

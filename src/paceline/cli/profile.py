@@ -80,9 +80,7 @@ def parse_rows(text: str) -> tuple[int, ...]:
 
 
 def _print(report: ProfileReport) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False)
+    console = options.report_console()
     environment = report.environment
     console.print(_forward_table(report))
     console.print(
