@@ -42,6 +42,21 @@ def test_processors(
     np.testing.assert_array_equal(logits, before)
 
 
+def test_the_65th_distinct_token_may_come_in_the_reply() -> None:
+    """Growing the arrays while one was being indexed raised IndexError in any penalised reply that long.
+
+    The property above hardly ever drew a history that crossed 64 distinct tokens outside its prompt.
+    """
+    params = SamplingParams(frequency_penalty=0.5, max_tokens=None)
+    for prompt_length in (0, 60, 64):
+        processors = Processors(params, range(prompt_length), eos_ids=())
+        for token in range(prompt_length, VOCAB):
+            processors.append(token)
+        row = processors.apply(np.zeros(VOCAB, dtype=np.float32), (0, *range(140, VOCAB)))
+        reply = (*range(prompt_length, VOCAB), 0, *range(140, VOCAB))
+        np.testing.assert_array_equal(row, -0.5 * np.bincount(reply, minlength=VOCAB).astype(np.float32))
+
+
 def test_nothing_to_do_copies_nothing() -> None:
     logits = np.zeros(VOCAB, dtype=np.float32)
     assert Processors(SamplingParams(), (1, 2), eos_ids={3}).apply(logits, (4,)) is logits

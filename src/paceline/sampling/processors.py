@@ -33,7 +33,8 @@ class TokenCounts:
 
     def add(self, token: int) -> None:
         """Count one more ``token`` of the reply."""
-        self._counts[self._place(token)] += 1.0
+        place = self._place(token)  # first, because it may put larger arrays in place of the full ones
+        self._counts[place] += 1.0
 
     def remove_last(self, token: int, size_before: int) -> None:
         """Undo :meth:`add`; ``size_before`` is what :attr:`size` was then."""
