@@ -3,6 +3,13 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+#if defined(__linux__)
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <climits>
+#endif
 
 namespace paceline {
 namespace {
@@ -20,25 +27,49 @@ inline void relax() {
 #endif
 }
 
+// std::atomic::wait of libstdc++ calls sched_yield a few times before it sleeps, and each call may give away a
+// whole time slice, at every barrier: with a busy process on each core (Linux 6.18) one step in fifty took 100 to
+// 270 ms instead of 7 (benchmarks/busy_cores.py). So we sleep directly where we can.
+#if defined(__linux__)
+static_assert(sizeof(std::atomic<std::uint32_t>) == sizeof(std::uint32_t));
+void sleep_while(std::atomic<std::uint32_t>& word, std::uint32_t old) {
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, old, nullptr, nullptr, 0);
+}
+void wake_all(std::atomic<std::uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+#else
+void sleep_while(std::atomic<std::uint32_t>& word, std::uint32_t old) { word.wait(old); }
+void wake_all(std::atomic<std::uint32_t>& word) { word.notify_all(); }
+#endif
+
 }  // namespace
 
-void wait_while_equal(const std::atomic<std::uint32_t>& word, std::uint32_t old, int spins) {
+// Either the waker sees the sleeper, or the sleeper, who counts itself before it looks again, sees the new value:
+// both are sequentially consistent.
+void Gate::advance() {
+  value_.fetch_add(1, std::memory_order_seq_cst);
+  if (sleepers_.load(std::memory_order_seq_cst) != 0) wake_all(value_);
+}
+
+void Gate::wait_while(std::uint32_t old, int spins) {
   for (int i = 0; i < spins; ++i) {
-    if (word.load(std::memory_order_acquire) != old) return;
+    if (value() != old) return;
     relax();
   }
-  while (word.load(std::memory_order_acquire) == old) word.wait(old, std::memory_order_acquire);
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  while (value_.load(std::memory_order_seq_cst) == old) sleep_while(value_, old);
+  sleepers_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Barrier::wait() {
   if (threads_ == 1) return;
-  const std::uint32_t phase = phase_.load(std::memory_order_acquire);
+  const std::uint32_t phase = phase_.value();
   if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == threads_) {
     arrived_.store(0, std::memory_order_relaxed);
-    phase_.store(phase + 1, std::memory_order_release);
-    phase_.notify_all();
+    phase_.advance();
   } else {
-    wait_while_equal(phase_, phase, kBarrierSpins);
+    phase_.wait_while(phase, kBarrierSpins);
   }
 }
 
@@ -48,16 +79,15 @@ ThreadPool::ThreadPool(int threads) : threads_(threads), barrier_(threads) {
 
 ThreadPool::~ThreadPool() {
   stop_ = true;
-  start_.fetch_add(1, std::memory_order_release);
-  start_.notify_all();
+  start_.advance();
   for (std::thread& w : workers_) w.join();
 }
 
 void ThreadPool::work(int thread) {
   std::uint32_t seen = 0;
   for (;;) {
-    wait_while_equal(start_, seen, kIdleSpins);
-    seen = start_.load(std::memory_order_acquire);
+    start_.wait_while(seen, kIdleSpins);
+    seen = start_.value();
     if (stop_) return;
     (*function_)(thread);
     barrier_.wait();
@@ -66,8 +96,7 @@ void ThreadPool::work(int thread) {
 
 void ThreadPool::run(const std::function<void(int)>& function) {
   function_ = &function;
-  start_.fetch_add(1, std::memory_order_release);
-  start_.notify_all();
+  start_.advance();
   function(0);
   barrier_.wait();
 }

@@ -10,9 +10,18 @@
 
 namespace paceline {
 
-// Waits for `word` to leave `old`: spins, then sleeps. On two shared cores an endless spin would stand in
+// A counter that threads wait on: they spin, then sleep. On two shared cores an endless spin would stand in
 // the way of the very thread that is waited for.
-void wait_while_equal(const std::atomic<std::uint32_t>& word, std::uint32_t old, int spins);
+class Gate {
+ public:
+  std::uint32_t value() const { return value_.load(std::memory_order_acquire); }
+  void advance();                                 // adds one and wakes all who sleep
+  void wait_while(std::uint32_t old, int spins);  // returns when the value is not `old` any more
+
+ private:
+  std::atomic<std::uint32_t> value_{0};
+  std::atomic<std::uint32_t> sleepers_{0};
+};
 
 class Barrier {
  public:
@@ -22,7 +31,7 @@ class Barrier {
  private:
   const std::uint32_t threads_;
   alignas(64) std::atomic<std::uint32_t> arrived_{0};
-  alignas(64) std::atomic<std::uint32_t> phase_{0};
+  alignas(64) Gate phase_;
 };
 
 // Items 0 … n-1 of one phase, split evenly; a thread that runs out takes from the others. Order of items has no
@@ -71,7 +80,7 @@ class ThreadPool {
   Barrier barrier_;
   const std::function<void(int)>* function_ = nullptr;
   bool stop_ = false;
-  alignas(64) std::atomic<std::uint32_t> start_{0};
+  alignas(64) Gate start_;
   std::vector<std::thread> workers_;
 };
 
