@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import subprocess
 import sys
@@ -131,3 +132,50 @@ def test_a_file_that_cannot_be_written_is_a_mistake(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "file.json").read_text() == "{}"
     with pytest.raises(ConfigError, match="cannot write"):
         write_text(tmp_path / "new", "{}")
+
+
+@pytest.mark.parametrize("command", ["bench", "profile"])
+def test_a_result_file_is_tried_before_the_measuring(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A mistyped --json was noticed only when there was something to write, and minutes of figures were lost.
+
+    The model does not exist either: naming the file shows that it was tried first.
+    """
+    (tmp_path / "file").write_text("kept")
+    out = tmp_path / "file" / "out.json"
+    assert run(monkeypatch, command, "-m", "/nowhere/model.gguf", "--json", str(out)) == 2
+    assert f"cannot write {out}" in capsys.readouterr().err
+    assert run(monkeypatch, command, "-m", "/nowhere/model.gguf", "--json", str(tmp_path / "new.json")) == 2
+    assert run(monkeypatch, command, "-m", "/nowhere/model.gguf", "--json", str(tmp_path / "file")) == 2
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("file", "kept")]
+
+
+def test_closed_standard_input_is_a_mistake(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``paceline chat <&-``: Python then has no ``sys.stdin`` at all, which ended in a traceback."""
+    for arguments in (("chat",), ("generate",), ("generate", "-")):
+        monkeypatch.setattr(sys, "argv", ["paceline", *arguments, "-m", "/nowhere/model.gguf"])
+        monkeypatch.setattr(sys, "stdin", None)
+        with pytest.raises(SystemExit) as end:
+            program.main()
+        assert end.value.code == program.USER_ERROR
+        assert "standard input is closed" in capsys.readouterr().err
+
+
+def test_output_that_lacks_a_character_or_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An emoji on a Latin-1 terminal, and ``> /dev/full``, ended a reply with a traceback."""
+    out = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(program, "app", lambda: print("né \N{GRINNING FACE}", flush=True))
+    program.main()
+    assert out.buffer.getvalue().split() == [b"n\xe9", b"?"]  # type: ignore[attr-defined]
+
+    def full() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(program, "app", full)
+    with pytest.raises(SystemExit) as end:
+        program.main()
+    assert end.value.code == program.USER_ERROR

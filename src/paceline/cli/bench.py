@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paceline.cli import options
-from paceline.cli.files import write_text
+from paceline.cli.files import check_writable, write_text
 
 if TYPE_CHECKING:
     from paceline.bench.datasets import BenchPrompt
@@ -71,6 +71,7 @@ def bench(
     drafters = options.comma_list(drafter, "--drafter")
     settings = BenchSettings(drafters, max_tokens, repeat, temperature, seed)
     prompts = _prompts(workload or [], dataset, limit)
+    check_writable(output)
     # Every request names its own drafter; the model is opened with one that drafts, for its draft length.
     llm = options.open_llm(
         model, drafter="auto", num_draft_tokens=num_draft_tokens, threads=threads, context=context

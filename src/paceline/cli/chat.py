@@ -50,11 +50,11 @@ def chat(
     params = SamplingParams(
         temperature=temperature, top_p=top_p, top_k=top_k, min_p=min_p, max_tokens=max_tokens, seed=seed
     )
+    interactive = options.is_interactive()
     llm = options.open_llm(
         model, drafter=drafter, num_draft_tokens=num_draft_tokens, threads=threads, context=context
     )
     options.require_chat_template(llm)
-    interactive = sys.stdin.isatty()
     if interactive:
         import readline  # noqa: F401  (line editing and history for input())
 

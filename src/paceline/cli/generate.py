@@ -82,7 +82,7 @@ def generate(
 def _prompt_text(prompt: str | None) -> str:
     if prompt not in (None, "-"):
         return str(prompt)
-    if prompt is None and sys.stdin.isatty():
+    if options.is_interactive() and prompt is None:
         raise PromptError("there is no prompt: give it as an argument, or pipe it into standard input")
     text = sys.stdin.read()
     if not text.strip():

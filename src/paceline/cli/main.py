@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import sys
 from importlib import metadata
 from typing import Annotated
@@ -52,10 +54,18 @@ def options(
 
 def main() -> None:
     """Run the program. Errors of the user's end with status 2 and one line on stderr, Ctrl-C with 130."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character still shows the others
+            stream.reconfigure(errors="replace")
     try:
         app()
     except PacelineError as error:
         print(f"paceline: {error}", file=sys.stderr)
+        sys.exit(USER_ERROR)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"paceline: cannot write: {error.strerror}; free some space", file=sys.stderr)
         sys.exit(USER_ERROR)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)

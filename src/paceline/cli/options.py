@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -112,3 +113,10 @@ def require_chat_template(llm: LLM) -> None:
             f"{llm.model_files.spec.name} is a base model without a chat template: complete text with "
             "`paceline generate --raw`, or pick an instruct model"
         )
+
+
+def is_interactive() -> bool:
+    """Return whether somebody types on standard input. Raises ``PromptError`` when it is closed."""
+    if sys.stdin is None:
+        raise PromptError("standard input is closed: give it a terminal, a pipe or </dev/null")
+    return sys.stdin.isatty()

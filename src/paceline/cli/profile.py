@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from paceline.cli import options
-from paceline.cli.files import write_text
+from paceline.cli.files import check_writable, write_text
 from paceline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ def profile(
     from paceline.bench.profile import profile_model
 
     wanted = parse_rows(rows)
+    check_writable(output)
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("measuring", total=1.0)
         report = profile_model(
