@@ -17,7 +17,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 TESTS ?= tests
 ACCEPT_TERMS ?=
 MODEL := smollm2-135m
-SOURCES := pyproject.toml $(wildcard CMakeLists.txt) $(shell find src/paceline/native -name '*.[ch]pp' -o -name CMakeLists.txt)
+SOURCES := pyproject.toml $(wildcard CMakeLists.txt) $(shell find src/paceline/native -name '*.[ch]pp' -o -name '*.inl')
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

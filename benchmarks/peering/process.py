@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -73,7 +74,8 @@ class PeerProcess:
     def close(self) -> None:
         """End the worker: closing its stdin is the signal; it is killed if it does not follow."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):  # it is gone already, with a request still on its way
+            self._process.stdin.close()
         try:
             self._process.wait(timeout=20)
         except subprocess.TimeoutExpired:
