@@ -204,10 +204,17 @@ def test_drafters_can_be_made_to_forget(llm: LLM) -> None:
         ([5000], None, PromptError, "outside the vocabulary"),
         ([1] * 2000, None, PromptError, "max_model_len=1024"),
         ([1.5, "a"], None, PromptError, "token ids"),
+        ([1.7, 2.2], None, PromptError, "token ids"),
+        ([1, "2"], None, PromptError, "token ids"),
+        ([True], None, PromptError, "token ids"),
+        ({"prompt_token_ids": "abc"}, None, PromptError, "token ids"),
+        ({"prompt_token_ids": b"abc"}, None, PromptError, "token ids"),
+        ({1: 2}, None, ConfigError, "no setting 1"),
+        ([[1]], [5], ConfigError, "sampling_params=5"),
         (3.5, None, PromptError, r"3\.5"),
         ({"promt": "a"}, None, ConfigError, "did you mean 'prompt'"),
         ({"prompt": "a", "prompt_token_ids": [1]}, None, PromptError, "one of"),
-        ("a", {"temperature": 0}, ConfigError, "sampling_params"),
+        ("a", {"temperature": 0}, ConfigError, "sampling_params={'temperature"),
         (["a", "b"], [GREEDY], ConfigError, "1 sampling_params for 2"),
         ("a", SamplingParams(drafter="ngrams"), ConfigError, "did you mean 'ngram'"),
         ("a", SamplingParams(drafter="draft_model:self:99"), (ConfigError, DrafterError), "layers"),
@@ -228,6 +235,9 @@ def test_bad_settings(model: Path) -> None:
         ({"tensor_parallel_size": 2}, ConfigError, "no setting"),
         ({"drafter": "n-gram"}, ConfigError, "did you mean 'ngram'"),
         ({"threads": 0}, ConfigError, "num_threads"),
+        ({"threads": "2"}, ConfigError, "num_threads"),
+        ({"drafter": None}, ConfigError, "drafter=None"),
+        ({"kv_cache_tokens": 10**15}, ConfigError, "kv_cache_tokens"),
         ({"max_model_len": 1}, ConfigError, "max_model_len=1"),
         ({"max_model_len": 4096}, ConfigError, "made for"),
         ({"max_model_len": 4096, "kv_cache_tokens": 100}, ConfigError, "cannot hold"),
@@ -237,8 +247,9 @@ def test_bad_settings(model: Path) -> None:
     for settings, error, message in cases:
         with pytest.raises(error, match=message):
             LLM(model, **settings)
-    with pytest.raises(ModelNotFoundError):
-        LLM("/nowhere/at/all.gguf")
+    for name in ("/nowhere/at/all.gguf", "", None, "a" * 5000):
+        with pytest.raises(ModelNotFoundError):
+            LLM(name)  # type: ignore[arg-type]
 
 
 def test_a_small_cache_bounds_the_context(model: Path) -> None:

@@ -36,7 +36,7 @@ def check_names(owner: str, given: Mapping[str, object], known: Any) -> None:
     names = list(known)
     for name in given:
         if name not in names:
-            raise ConfigError(f"{owner} has no setting {name!r}{nearest_name(name, names)}")
+            raise ConfigError(f"{owner} has no setting {name!r}{nearest_name(str(name), names)}")
 
 
 def check_int(name: str, value: object, low: int, high: int | None = None, hint: str = "") -> None:

@@ -38,6 +38,10 @@ class CacheFullError(PacelineError, RuntimeError):
     """The KV cache has no free block left for a request that must run."""
 
 
+class LogitsError(PacelineError, ValueError):
+    """No token can be chosen: the logits hold NaN or infinity, or every token is masked."""
+
+
 class DrafterError(PacelineError, RuntimeError):
     """A drafter cannot be built for this target."""
 

@@ -77,6 +77,8 @@ class LLM:
         **unknown: object,
     ) -> None:
         check_names("LLM", unknown, _SETTINGS)
+        if not isinstance(drafter, str | Drafter):
+            raise ConfigError(f"drafter={drafter!r:.60}: give a name, for example 'auto', or a Drafter")
         name = drafter if isinstance(drafter, str) else drafter.name
         spec = SpecConfig(name, num_draft_tokens, acceptance)
         context, cache_tokens = _context_sizes(max_model_len, kv_cache_tokens)
@@ -189,12 +191,16 @@ class LLM:
 _SETTINGS = tuple(name for name in LLM.__init__.__annotations__ if name not in ("unknown", "return"))
 
 
+_MOST_CACHE_TOKENS = 2**31 - 1
+"""Slots are counted in 32 bits."""
+
+
 def _context_sizes(max_model_len: int | None, cache_tokens: int | None) -> tuple[int | None, int | None]:
     """Check the two sizes and that they fit each other."""
     if max_model_len is not None:
         check_int("max_model_len", max_model_len, 2)
     if cache_tokens is not None:
-        check_int("kv_cache_tokens", cache_tokens, 2)
+        check_int("kv_cache_tokens", cache_tokens, 2, _MOST_CACHE_TOKENS)
     if max_model_len is not None and cache_tokens is not None and cache_tokens < max_model_len:
         raise ConfigError(
             f"kv_cache_tokens={cache_tokens} cannot hold max_model_len={max_model_len} tokens: raise it"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from paceline.drafters.scripted import ScriptedDrafter
+from paceline.errors import LogitsError
 from paceline.records import EMPTY_DRAFT, Draft, TokenLaw
 from paceline.sampling.params import SamplingParams
 from support.engines import chain_script, make_rig, run_alone, scripted
@@ -100,7 +101,8 @@ def test_logits_without_a_law_raise_and_can_be_aborted() -> None:
 
     rig = make_rig(executor=Broken())
     rig.engine.add_request("0", [1, 2], SamplingParams(**PARAMS))
-    with pytest.raises(ValueError, match="NaN"):
+    # A model file with flipped bits loads and computes NaN: that is an error of the file, not a bug of ours.
+    with pytest.raises(LogitsError, match="NaN"):
         rig.step()
     rig.engine.abort("0")
     rig.engine.check_integrity()

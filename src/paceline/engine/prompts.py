@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -39,16 +40,26 @@ def prepare(files: ModelFiles, prompt: Prompt, params: SamplingParams) -> Prepar
         check_names("prompt", prompt, ("prompt", "prompt_token_ids"))
         if len(prompt) != 1:
             raise PromptError(f"a prompt needs one of 'prompt' and 'prompt_token_ids', got {list(prompt)}")
-        (prompt,) = prompt.values()
+        ((form, prompt),) = prompt.items()
+        if form == "prompt_token_ids" and isinstance(prompt, str):
+            raise PromptError(f"prompt_token_ids {prompt!r:.60}: give a list of token ids")
     if isinstance(prompt, str):
         if not prompt:
             raise PromptError("the prompt is empty: give some text, or token ids")
         ids = tuple(files.tokenizer.encode(prompt, parse_special=True))
         return Prepared(prompt, ids, _with_ids(files, params))
+    return Prepared(None, _token_ids(prompt), _with_ids(files, params))
+
+
+def _token_ids(prompt: Iterable[object]) -> tuple[int, ...]:
+    """Return a prompt's ids, of any integer type: 1.7, True, "3" and bytes are mistakes, not ids."""
     try:
-        return Prepared(None, tuple(int(token) for token in prompt), _with_ids(files, params))
-    except (TypeError, ValueError):
-        raise PromptError(f"prompt {prompt!r:.60}: give text or a list of token ids") from None
+        tokens = tuple(prompt)
+        if not isinstance(prompt, bytes) and not any(isinstance(token, bool) for token in tokens):
+            return tuple(map(operator.index, tokens))  # type: ignore[arg-type]
+    except TypeError:
+        pass
+    raise PromptError(f"prompt {prompt!r:.60}: give text or a list of token ids")
 
 
 def prepare_chat(files: ModelFiles, messages: Conversation, params: SamplingParams) -> Prepared:
@@ -71,6 +82,8 @@ def as_batch(prompts: Prompt | Sequence[Prompt]) -> list[Prompt]:
 
 def as_conversations(messages: Conversation | Sequence[Conversation]) -> list[Conversation]:
     """Return a list of conversations, whether one or several were given."""
+    if isinstance(messages, str | Mapping) or not isinstance(messages, Iterable):
+        raise PromptError(f"messages {messages!r:.60}: give a list of {{'role': …, 'content': …}}")
     items: list[Any] = list(messages)
     if not items:
         raise PromptError("the conversation is empty: give at least one message")
@@ -81,6 +94,8 @@ def paired(batch: Sequence[T], params: Params) -> list[tuple[T, SamplingParams]]
     """Return each prompt with its parameters: the defaults, one for all, or one for each."""
     if params is None or isinstance(params, SamplingParams):
         return [(item, params or SamplingParams()) for item in batch]
+    if isinstance(params, str | Mapping) or not isinstance(params, Iterable):
+        raise ConfigError(f"sampling_params={params!r:.60}: give a SamplingParams, or a list of them")
     given = list(params)
     if len(given) != len(batch):
         raise ConfigError(f"{len(given)} sampling_params for {len(batch)} prompts: give one, or one for each")

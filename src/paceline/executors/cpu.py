@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from paceline.config import check_int
 from paceline.errors import ConfigError, ModelFileError, nearest_name
 from paceline.executors.base import ForwardBatch
 from paceline.models.spec import ModelSpec, TensorInfo, TensorSource
@@ -165,15 +166,21 @@ class CpuExecutor:
         self._pool = pool
         self._cache_type: CacheType = cache_type
         self.path = chosen_path()
-        self.decoder = _core.Decoder(
-            model=model,
-            pool=pool,
-            path=self.path,
-            layers=num_layers,
-            num_blocks=num_blocks,
-            half_cache=cache_type == "float16",
-            max_rows=MAX_ROWS,
-        )
+        try:
+            self.decoder = _core.Decoder(
+                model=model,
+                pool=pool,
+                path=self.path,
+                layers=num_layers,
+                num_blocks=num_blocks,
+                half_cache=cache_type == "float16",
+                max_rows=MAX_ROWS,
+            )
+        except MemoryError as error:
+            slots = num_blocks * self.block_size
+            raise ConfigError(
+                f"there is no memory for a KV cache of {slots} tokens: ask for fewer"
+            ) from error
         self._logits: FloatArray = np.empty((0, spec.vocab_size), dtype=np.float32)
 
     @classmethod
@@ -193,8 +200,7 @@ class CpuExecutor:
         activations) in float32: slow, the reference. Raises ``ConfigError`` for a bad thread count.
         """
         threads = default_threads() if num_threads is None else num_threads
-        if not 1 <= threads <= 256:
-            raise ConfigError(f"num_threads must be 1 to 256, not {threads}")
+        check_int("num_threads", threads, 1, 256)
         model = native_model(spec, source, float32=float32)
         return cls(
             spec,

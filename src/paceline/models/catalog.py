@@ -106,12 +106,19 @@ def resolve_model(path_or_name: str | Path) -> Path:
 
     Nothing is fetched here. Raises ``ModelNotFoundError``, saying how to fetch what is known but missing.
     """
-    path = Path(path_or_name)
-    if path.is_file():
-        return path
-    if path.is_dir():
-        return _model_in_folder(path)
     name = str(path_or_name)
+    if not isinstance(path_or_name, str | Path) or not name:
+        raise ModelNotFoundError(f"model={path_or_name!r:.60}: give a name, a path or hf:org/repo[:file]")
+    path = Path(path_or_name)
+    try:
+        if path.is_file():
+            return path
+        if path.is_dir():
+            return _model_in_folder(path)
+    except OSError as error:  # ours included: a name that is too long, a folder that may not be read
+        if isinstance(error, ModelNotFoundError):
+            raise
+        raise ModelNotFoundError(f"{name!r:.200} cannot be looked up: {error.strerror}") from error
     if name.startswith("hf:"):
         from paceline.models.hub import cached_hub_model
 

@@ -1,7 +1,8 @@
 """The native sampling functions behind one thin Python function each.
 
 Their meaning is written out in :mod:`paceline.sampling.reference`. Logits are float32 [V], C-contiguous. All
-raise ``ValueError`` when a row holds NaN or leaves no token possible.
+raise ``ValueError`` when a row holds NaN or leaves no token possible; the two that choose from a model's logits
+raise ``LogitsError``, because damaged weights and parameters that mask everything are no bugs of ours.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from paceline.errors import LogitsError
 from paceline.native import _core
 from paceline.records import FloatArray, IntArray, TokenLaw
 
@@ -30,12 +32,25 @@ def _to_law(ids: IntArray | None, probs: npt.NDArray[np.float64]) -> TokenLaw:
 
 def argmax(logits: FloatArray) -> int:
     """Return the most likely token, the lowest id on ties."""
-    return _native.argmax(logits)
+    try:
+        return _native.argmax(logits)
+    except ValueError as error:
+        raise _no_token(error) from error
 
 
 def filtered_law(logits: FloatArray, temperature: float, top_k: int, top_p: float, min_p: float) -> TokenLaw:
     """Return the law after temperature, min-p, top-k and top-p (0, 1 and 0 switch the last three off)."""
-    return _to_law(*_native.filtered_law(logits, temperature, top_k, top_p, min_p))
+    try:
+        return _to_law(*_native.filtered_law(logits, temperature, top_k, top_p, min_p))
+    except ValueError as error:
+        raise _no_token(error) from error
+
+
+def _no_token(error: ValueError) -> LogitsError:
+    return LogitsError(
+        f"no token can be chosen: {error}. Check the model file (`paceline pull` fetches a sound one), or the "
+        "stop ids that min_tokens masks"
+    )
 
 
 def coupled_token(law: TokenLaw, key: int) -> int:
