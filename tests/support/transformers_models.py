@@ -42,6 +42,7 @@ def model_of_gguf(path: Path) -> Any:
     """Build the transformers model of a ``llama`` or ``gemma3`` GGUF file, dequantised to float32."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
 
     header = read_gguf_header(path)
     shape = shape_of(header)
@@ -49,7 +50,8 @@ def model_of_gguf(path: Path) -> Any:
         "vocab_size": header.tensors["token_embd.weight"].shape[0]
     }
     config = AutoConfig.for_model(settings.pop("model_type"), **settings)
-    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+    with no_init_weights():  # random weights would take longer than ours
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
     weights = {name: torch.tensor(values) for name, values in hf_tensors(shape, _stored(header)).items()}
     missing, unexpected = model.load_state_dict(weights, strict=False, assign=True)
     assert not unexpected and set(missing) <= ({"lm_head.weight"} if shape.tied else set()), (
