@@ -1,8 +1,8 @@
 """The native sampling functions behind one thin Python function each.
 
 Their meaning is written out in :mod:`paceline.sampling.reference`. Logits are float32 [V], C-contiguous. All
-raise ``ValueError`` when a row holds NaN or leaves no token possible; the two that choose from a model's logits
-raise ``LogitsError``, because damaged weights and parameters that mask everything are no bugs of ours.
+raise ``ValueError`` when a row holds NaN or leaves no token possible; the two that choose from a model's
+logits raise ``LogitsError``: damaged weights, and parameters that mask everything, are no bugs of ours.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ def filtered_law(logits: FloatArray, temperature: float, top_k: int, top_p: floa
 
 def _no_token(error: ValueError) -> LogitsError:
     return LogitsError(
-        f"no token can be chosen: {error}. Check the model file (`paceline pull` fetches a sound one), or the "
-        "stop ids that min_tokens masks"
+        f"no token can be chosen: {error}. Fetch the model again, or lower min_tokens (it masks stop ids)"
     )
 
 
