@@ -144,6 +144,34 @@ def test_templates_run_in_a_sandbox(tokenizer: Tokenizer, source: str, complaint
         ChatTemplate(source, tokenizer).encode([{"role": "user", "content": "x"}])
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ 'a' * 10**12 }}",
+        "{{ 10**12 * [1] }}",
+        "{{ 2 ** (10**12) }}",
+        "{% set n = 10**9 %}{{ ((n ** n) * (n ** n)) | length }}",
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    ],
+)
+def test_a_template_cannot_take_the_memory_or_the_stack(tokenizer: Tokenizer, source: str) -> None:
+    """Jinja computed the first while it compiled, and the machine killed the process; the last one's
+    ``RecursionError`` came through as if it were our bug."""
+    with pytest.raises(PromptError, match=r"size|recursion"):
+        ChatTemplate(source, tokenizer).encode([{"role": "user", "content": "x"}])
+
+
+def test_products_in_templates_still_work(tokenizer: Tokenizer) -> None:
+    source = "{{ '=' * 3 }}{{ 2 * 'ab' }}{{ 6 * 7 }}{{ 2 ** 3 }}{{ 1.5 * 2 }}{{ 2 ** 0.5 > 1 }}"
+    text = ChatTemplate(source, tokenizer).render([{"role": "user", "content": "x"}])
+    assert text == "===abab4283.0True"
+
+
+def test_a_template_too_deep_to_parse_is_the_files_fault(tokenizer: Tokenizer) -> None:
+    with pytest.raises(ModelFileError, match="nested too deeply"):
+        ChatTemplate("{{ " + "(" * 3000 + "1" + ")" * 3000 + " }}", tokenizer)
+
+
 def test_a_broken_template_is_the_files_fault(tokenizer: Tokenizer) -> None:
     with pytest.raises(ModelFileError, match="broken at line 2"):
         ChatTemplate("a\n{% if %}", tokenizer)

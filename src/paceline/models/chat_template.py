@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from jinja2 import TemplateError, TemplateSyntaxError, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
+from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from paceline.errors import ModelFileError, PromptError, nearest_name
@@ -31,6 +32,18 @@ ROLES = ("system", "user", "assistant", "tool", "developer", "function", "ipytho
 
 # Noncharacters first (never assigned, never exchanged), then the two private planes.
 _GUARDS = (range(0xFDD0, 0xFDF0), range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))
+
+_TEMPLATE_FAULTS = (
+    TypeError,
+    ValueError,
+    ArithmeticError,
+    LookupError,
+    AttributeError,
+    RecursionError,
+    MemoryError,
+)
+_MOST_REPEATED = 1 << 20
+"""Longest text or list, and most bits of a number, that a template may make with one ``*`` or ``**``."""
 
 Message = Mapping[str, Any]
 
@@ -48,6 +61,8 @@ class ChatTemplate:
             constants = environment.parse(source).find_all(nodes.Const)
         except TemplateSyntaxError as error:
             raise ModelFileError(f"the chat template is broken at line {error.lineno}: {error}") from error
+        except RecursionError as error:
+            raise ModelFileError("the chat template is nested too deeply to be read") from error
         self._controls = tuple(tokenizer.control_tokens)
         self._first_letters = frozenset(text[0] for text in self._controls)
         literals = {node.value for node in constants if isinstance(node.value, str)}
@@ -89,7 +104,7 @@ class ChatTemplate:
             return self._template.render(**self._special_texts(), **guarded)
         except TemplateError as error:
             raise PromptError(f"the model's chat template refuses these messages: {error}") from error
-        except (TypeError, KeyError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
+        except _TEMPLATE_FAULTS as error:
             raise PromptError(
                 f"the model's chat template fails on these messages ({error}); check their fields"
             ) from error
@@ -207,11 +222,34 @@ class _GenerationTag(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox bounds ranges but lets ``'a' * 10**10`` take the machine's memory."""
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Refuse a product or power of an absurd size."""
+        if operator == "*":
+            size = _repeats(left, right)
+        else:
+            size = abs(right) * left.bit_length() if isinstance(left, int) and isinstance(right, int) else 0
+        if size > _MOST_REPEATED:
+            raise TemplateError(f"{operator} would make something of size {size:.3g}")
+        return super().call_binop(context, operator, left, right)
+
+
+def _repeats(left: Any, right: Any) -> int:
+    """Return the length of a repeated sequence, the bits of a product of integers, 0 for anything else."""
+    if isinstance(left, int) and isinstance(right, int):
+        return left.bit_length() + right.bit_length()
+    if isinstance(right, int) and isinstance(left, Sequence):
+        return len(left) * right
+    return len(right) * left if isinstance(left, int) and isinstance(right, Sequence) else 0
+
+
 def _environment() -> ImmutableSandboxedEnvironment:
     """Return a sandbox with the names that published templates use."""
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationTag]
-    )
+    environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, _GenerationTag])
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now
