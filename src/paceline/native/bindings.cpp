@@ -283,6 +283,10 @@ NB_MODULE(_core, m) {
              return std::make_shared<ThreadPool>(threads);
            }), nb::arg("threads"))
       .def_prop_ro("size", &ThreadPool::size);
+  nb::class_<Crowding>(m, "Crowding")
+      .def(nb::init<>())
+      .def_prop_ro("alone", &Crowding::alone)
+      .def("judge", &Crowding::judge, nb::arg("seconds"), nb::arg("running_seconds"));
   nb::class_<Model>(m, "Model")
       .def(nb::new_(&make_model), nb::kw_only(), nb::arg("layers"), nb::arg("hidden"), nb::arg("heads"),
            nb::arg("kv_heads"), nb::arg("head_dim"), nb::arg("ffn"), nb::arg("vocab"), nb::arg("eps"),

@@ -69,8 +69,18 @@ CacheView Decoder::cache(int l) const {
 }
 
 void Decoder::forward(const Batch& batch, float* logits) {
+  const auto began = std::chrono::steady_clock::now();
+  const double ran = thread_seconds();
   plan(batch);
-  pool_->run([&](int thread) { step(thread, logits); });
+  const auto pass = [&](int thread) { step(thread, logits); };
+  if (active_ == 1) {
+    pool_->run_alone(pass);
+  } else {
+    pool_->run(pass);
+  }
+  if (pool_->size() > 1 && batch.rows <= kShortRows)
+    crowding_.judge(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(),
+                    thread_seconds() - ran);
 }
 
 void Decoder::move_slots(const std::int32_t* source, const std::int32_t* destination, int n) {

@@ -16,6 +16,8 @@ namespace paceline {
 
 constexpr int kReplicatedRows = 8;  // up to here preparing rows on every thread is cheaper than sharing them
 
+constexpr int kShortRows = 16;      // passes of up to so many rows are short enough to be judged for crowding
+
 inline int round_up(int n, int to) { return (n + to - 1) / to * to; }
 
 struct Rope {
@@ -154,6 +156,8 @@ class Decoder {
   std::vector<void*> keys_, values_;
 
   Batch batch_;
+  int active_ = 1;  // threads of this pass
+  Crowding crowding_;
   bool split_ = false;       // attention is shared out by chunks, and merged when all are done
   bool replicated_ = false;  // each thread prepares all rows for itself: no barrier, for a few rows
   std::vector<ThreadState> threads_;

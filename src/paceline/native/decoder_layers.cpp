@@ -17,7 +17,7 @@ SharedWork& Decoder::next_work(ThreadState& s) { return work_[s.work++]; }
 // Fetches the start of this thread's share of a weight, so that memory is busy while threads wait for each other.
 void Decoder::warm(const ThreadState& s, const Weight& w) const {
   const WeightView& v = w.view();
-  const int tile = static_cast<int>(static_cast<std::int64_t>(v.tiles) * s.thread / pool_->size());
+  const int tile = static_cast<int>(static_cast<std::int64_t>(v.tiles) * s.thread / active_);
   for (std::size_t i = 0; i < std::min<std::size_t>(v.tile_bytes, kWarmBytes); i += 64)
     __builtin_prefetch(v.tile(tile) + i);
 }
@@ -34,7 +34,7 @@ void Decoder::sync(ThreadState& s, Operator op) {
 // Rows 0 … rows-1: every thread all of them when replicated, else its share followed by a barrier.
 template <typename Function>
 void Decoder::for_rows(ThreadState& s, int rows, Function&& function) {
-  const int threads = pool_->size();
+  const int threads = active_;
   const int begin = replicated_ ? 0 : static_cast<int>(static_cast<std::int64_t>(rows) * s.thread / threads);
   const int end = replicated_ ? rows : static_cast<int>(static_cast<std::int64_t>(rows) * (s.thread + 1) / threads);
   for (int r = begin; r < end; ++r) function(r);
@@ -45,7 +45,7 @@ void Decoder::for_rows(ThreadState& s, int rows, Function&& function) {
 // blocks where there are enough, or a share of the groups of every block, so that no cache line has two writers.
 void Decoder::pack(ThreadState& s, const float* x, std::int64_t stride, int cols, const Needs& needs) {
   const std::vector<ActivationBlock>& blocks = s.inputs->blocks;
-  const int groups = round_up(cols, kGroup) / kGroup, threads = pool_->size(), count = static_cast<int>(blocks.size());
+  const int groups = round_up(cols, kGroup) / kGroup, threads = active_, count = static_cast<int>(blocks.size());
   const bool by_block = !replicated_ && count >= 2 * threads, by_group = !replicated_ && !by_block;
   for (int i = by_block ? count * s.thread / threads : 0; i < (by_block ? count * (s.thread + 1) / threads : count); ++i) {
     const ActivationBlock& b = blocks[i];
@@ -172,8 +172,8 @@ void Decoder::layer(ThreadState& s, int l) {
   });
   sync(s, kQkv);
   const int heads = m.heads + m.kv_heads, items = batch_.rows * heads;
-  const int begin = static_cast<int>(static_cast<std::int64_t>(items) * s.thread / pool_->size());
-  const int end = static_cast<int>(static_cast<std::int64_t>(items) * (s.thread + 1) / pool_->size());
+  const int begin = static_cast<int>(static_cast<std::int64_t>(items) * s.thread / active_);
+  const int end = static_cast<int>(static_cast<std::int64_t>(items) * (s.thread + 1) / active_);
   // By head, not by row: a key's cache lines hold one dim of 16 slots.
   for (int i = begin; i < end; ++i) rotate_and_store(w, l, i % batch_.rows, i / batch_.rows);
   sync(s, kRope);
@@ -253,8 +253,8 @@ void Decoder::step(int thread, float* logits) {
   ThreadState& s = threads_[thread];
   const Spec& m = model_->spec;
   s.since = std::chrono::steady_clock::now();
-  const int begin = static_cast<int>(static_cast<std::int64_t>(batch_.rows) * thread / pool_->size());
-  const int end = static_cast<int>(static_cast<std::int64_t>(batch_.rows) * (thread + 1) / pool_->size());
+  const int begin = static_cast<int>(static_cast<std::int64_t>(batch_.rows) * thread / active_);
+  const int end = static_cast<int>(static_cast<std::int64_t>(batch_.rows) * (thread + 1) / active_);
   rotary_tables(begin, end);
   for_rows(s, batch_.rows, [&](int r) {
     float* x = s.x + static_cast<std::size_t>(r) * m.hidden;

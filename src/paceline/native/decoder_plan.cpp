@@ -55,7 +55,7 @@ void Decoder::list_items(int l, std::vector<Item>& items) const {
 void Decoder::plan_runs() {
   const Spec& m = model_->spec;
   runs_.clear();
-  const int threads = pool_->size(), pieces = (m.heads / m.kv_heads + heads_per_task() - 1) / heads_per_task();
+  const int threads = active_, pieces = (m.heads / m.kv_heads + heads_per_task() - 1) / heads_per_task();
   const int longest = std::min(std::max(1, k_.max_queries / heads_per_task()), (batch_.rows + threads - 1) / threads);
   for (int r = 0; r < batch_.rows; ++r) {
     if (r > 0 && batch_.sequence[r] == batch_.sequence[r - 1] && runs_.back().rows < longest) {
@@ -117,6 +117,7 @@ void Decoder::layout(Inputs& in, int rows, int cols) {
 void Decoder::plan(const Batch& batch) {
   const Spec& m = model_->spec;
   batch_ = batch;
+  active_ = batch.rows <= kShortRows && crowding_.alone() ? 1 : pool_->size();
   replicated_ = batch.rows <= kReplicatedRows;
   const auto grow = [&](std::vector<float>& v, std::size_t width) {
     if (v.size() < width * batch.rows) v.resize(width * batch.rows);
@@ -129,7 +130,7 @@ void Decoder::plan(const Batch& batch) {
   grow(rows_, widest_);
   grow(cosine_, rope_width_);
   grow(sine_, rope_width_);
-  for (SharedWork& w : work_) w.reset();
+  for (SharedWork& w : work_) w.reset(active_);
   for (ThreadState& s : threads_) {
     s.work = 0;
     s.x = replicated_ ? s.own_x.data() : x_.data();

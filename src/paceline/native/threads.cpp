@@ -1,5 +1,8 @@
 #include "threads.hpp"
 
+#include <chrono>
+#include <ctime>
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -73,6 +76,38 @@ void Barrier::wait() {
   }
 }
 
+double thread_seconds() {
+#if defined(CLOCK_THREAD_CPUTIME_ID)
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+#else
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+#endif
+}
+
+void Crowding::judge(double seconds, double running_seconds) {
+  if (!alone_) {
+    const bool crowded = running_seconds < 0.7 * seconds;
+    clean_ = crowded ? 0 : clean_ + 1;
+    strikes_ = crowded ? strikes_ + 1 : 0;
+    if (clean_ >= 4 * kShortest) patience_ = kShortest;
+    if (strikes_ < 2) return;
+    alone_ = true;
+  } else {
+    seconds_ += seconds;
+    running_ += running_seconds;
+    if (++passes_ < patience_) return;
+    if (running_ > 0.95 * seconds_) {  // nobody else wanted this processor: try all again, on one strike's trust
+      alone_ = false;
+      strikes_ = 1;
+      patience_ = patience_ * 2 < kLongest ? patience_ * 2 : kLongest;
+    }
+  }
+  passes_ = clean_ = 0;
+  seconds_ = running_ = 0.0;
+}
+
 ThreadPool::ThreadPool(int threads) : threads_(threads), barrier_(threads) {
   for (int t = 1; t < threads; ++t) workers_.emplace_back([this, t] { work(t); });
 }
@@ -94,7 +129,13 @@ void ThreadPool::work(int thread) {
   }
 }
 
+void ThreadPool::run_alone(const std::function<void(int)>& function) {
+  barrier_.expect(1);
+  function(0);
+}
+
 void ThreadPool::run(const std::function<void(int)>& function) {
+  barrier_.expect(threads_);
   function_ = &function;
   start_.advance();
   function(0);

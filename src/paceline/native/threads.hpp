@@ -26,10 +26,11 @@ class Gate {
 class Barrier {
  public:
   explicit Barrier(int threads) : threads_(static_cast<std::uint32_t>(threads)) {}
+  void expect(int threads) { threads_ = static_cast<std::uint32_t>(threads); }  // while nobody waits
   void wait();
 
  private:
-  const std::uint32_t threads_;
+  std::uint32_t threads_;
   alignas(64) std::atomic<std::uint32_t> arrived_{0};
   alignas(64) Gate phase_;
 };
@@ -39,7 +40,8 @@ class Barrier {
 class SharedWork {
  public:
   explicit SharedWork(int threads) : threads_(threads), next_(new Counter[threads]) {}
-  void reset() {
+  void reset(int threads) {  // at most as many as at construction
+    threads_ = threads;
     for (int t = 0; t < threads_; ++t) next_[t].value.store(0, std::memory_order_relaxed);
   }
   template <typename Function>
@@ -65,14 +67,33 @@ class SharedWork {
   std::unique_ptr<Counter[]> next_;
 };
 
+// Seconds of processor time the calling thread has used; where the system does not tell, seconds that have passed.
+double thread_seconds();
+
+// Decides whether short passes run on all threads or on one. Where other programs want the processors too, threads that
+// meet at 150 barriers wait for each other's time slices: one thread is then twice as fast as two and never late. A pass
+// is judged by the share of its time in which the calling thread ran; results do not depend on the decision.
+class Crowding {
+ public:
+  bool alone() const { return alone_; }
+  void judge(double seconds, double running_seconds);
+
+ private:
+  bool alone_ = false;
+  int strikes_ = 0, clean_ = 0, passes_ = 0, patience_ = kShortest;
+  double seconds_ = 0.0, running_ = 0.0;
+  static constexpr int kShortest = 16, kLongest = 1024;  // passes alone before all threads are tried again
+};
+
 class ThreadPool {
  public:
   explicit ThreadPool(int threads);
   ~ThreadPool();
   int size() const { return threads_; }
   Barrier& barrier() { return barrier_; }
-  // Runs function(thread) on all threads, the caller being thread 0; returns when all are done.
+  // Runs function(thread) on all threads, or on the caller alone, who is thread 0; returns when all are done.
   void run(const std::function<void(int)>& function);
+  void run_alone(const std::function<void(int)>& function);
 
  private:
   void work(int thread);
