@@ -1,8 +1,8 @@
 """When short passes run on one thread: other programs want the processors, and nobody should wait for them.
 
-With a busy process on each of two cores, passes on two threads took 7 ms, and one in two hundred over
-100 ms: threads that meet at 150 barriers wait for each other's time slices. On one thread the same passes took
-4 ms and at most 14 (benchmarks/busy_cores.py).
+With a busy process on each of two cores, passes on two threads took 7 ms, and one in two hundred over 100 ms:
+threads that meet at 150 barriers wait for each other's time slices. On one thread the same passes took 4 ms
+and at most 14 (benchmarks/busy_cores.py).
 """
 
 from __future__ import annotations
