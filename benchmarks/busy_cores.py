@@ -52,32 +52,13 @@ def busy_processes(count: int) -> Iterator[None]:
             process.join()
 
 
-def one_row(token: int, position: int, num_blocks: int) -> ForwardBatch:
-    """Lay out one plain decoding step of one sequence."""
-
-    def row(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
-        return np.array(values, np.int32)
-
-    return ForwardBatch(
-        tokens=row(token),
-        sequences=row(0),
-        slots=row(position),
-        prefix_lengths=row(position + 1),
-        tail_offsets=row(0, 0),
-        tails=row(),
-        block_offsets=row(0, num_blocks),
-        blocks=np.arange(num_blocks, dtype=np.int32),
-        logit_rows=row(0),
-    )
-
-
 def step_seconds(executor: CpuExecutor, steps: int) -> list[float]:
     """Return the time of each of ``steps`` greedy steps, after a few that are not counted."""
     seconds: list[float] = []
     token = 1
     for position in range(WARM_UP + steps):
         start = time.perf_counter()
-        logits = executor.forward(one_row(token, position, executor.num_blocks))
+        logits = executor.forward(ForwardBatch.chain([token], position, range(executor.num_blocks), 1))
         seconds.append(time.perf_counter() - start)
         token = int(logits[0].argmax())
     return seconds[WARM_UP:]

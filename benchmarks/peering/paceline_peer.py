@@ -5,32 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from paceline import LLM, SamplingParams
 from paceline.bench.environment import installed_versions
 from paceline.bench.llm_engine import prompt_ids
-from paceline.executors.base import Executor, ForwardBatch
+from paceline.executors.base import ForwardBatch
 from peering.protocol import Generation, PeerSettings, spread_tokens
-
-
-def chain_batch(tokens: Sequence[int], start: int, executor: Executor, all_logits: bool) -> ForwardBatch:
-    """Return the forward of ``tokens`` at positions ``start …`` of the only sequence in the cache."""
-    count = len(tokens)
-    positions = np.arange(start, start + count, dtype=np.int32)
-    blocks = np.arange((start + count - 1) // executor.block_size + 1, dtype=np.int32)
-    rows = np.arange(count, dtype=np.int32)
-    return ForwardBatch(
-        tokens=np.array(tokens, dtype=np.int32),
-        sequences=np.zeros(count, dtype=np.int32),
-        slots=positions,
-        prefix_lengths=positions + np.int32(1),
-        tail_offsets=np.zeros(count + 1, dtype=np.int32),
-        tails=np.empty(0, dtype=np.int32),
-        block_offsets=np.array([0, len(blocks)], dtype=np.int32),
-        blocks=blocks,
-        logit_rows=rows if all_logits else rows[-1:],
-    )
 
 
 class PacelinePeer:
@@ -57,7 +36,9 @@ class PacelinePeer:
         return sorted(self._llm.tokenizer.eos_token_ids)
 
     def _timed(self, tokens: Sequence[int], start: int, all_logits: bool) -> float:
-        batch = chain_batch(tokens, start, self._executor, all_logits)
+        batch = ForwardBatch.chain(
+            tokens, start, range(self._executor.num_blocks), len(tokens) if all_logits else 1
+        )
         begin = time.perf_counter()
         self._executor.forward(batch)
         return time.perf_counter() - begin

@@ -93,24 +93,6 @@ def _check(rows: tuple[int, ...], context: int, repeats: int) -> None:
         raise ConfigError(f"repeats={repeats} must be at least 3, for there to be a median and a spread")
 
 
-def _chain(tokens: np.ndarray[Any, Any], start: int, num_blocks: int, all_logits: bool) -> ForwardBatch:
-    """Return the pass over ``tokens`` int32 [T] of one sequence whose slots are the blocks in order."""
-    count = len(tokens)
-    positions = np.arange(start, start + count, dtype=np.int32)
-    zeros = np.zeros(count + 1, dtype=np.int32)
-    return ForwardBatch(
-        tokens=tokens,
-        sequences=zeros[:-1],
-        slots=positions,
-        prefix_lengths=positions + 1,
-        tail_offsets=zeros,
-        tails=np.empty(0, dtype=np.int32),
-        block_offsets=np.array([0, num_blocks], dtype=np.int32),
-        blocks=np.arange(num_blocks, dtype=np.int32),
-        logit_rows=np.arange(0 if all_logits else count - 1, count, dtype=np.int32),
-    )
-
-
 def _seconds(executor: CpuExecutor, batch: ForwardBatch) -> float:
     begin = time.perf_counter()
     executor.forward(batch)
@@ -125,15 +107,14 @@ def _measure(
     repeats: int,
     progress: Callable[[float], None],
 ) -> ProfileReport:
-    tokens = np.random.default_rng(0).integers(0, executor.vocab_size, max(context + max(rows), PROMPT_ROWS))
-    tokens = tokens.astype(np.int32)
-    prompt = _chain(tokens[:PROMPT_ROWS], 0, executor.num_blocks, all_logits=False)
+    length = max(context + max(rows), PROMPT_ROWS)
+    tokens = np.random.default_rng(0).integers(0, executor.vocab_size, length, dtype=np.int32)
+    blocks = range(executor.num_blocks)
+    prompt = ForwardBatch.chain(tokens[:PROMPT_ROWS], 0, blocks, num_logits=1)
     prompt_times = [_seconds(executor, prompt) for _ in range(1 + max(3, repeats // 10))][1:]
     if context:
-        executor.forward(_chain(tokens[:context], 0, executor.num_blocks, all_logits=False))
-    batches = {
-        m: _chain(tokens[context : context + m], context, executor.num_blocks, all_logits=True) for m in rows
-    }
+        executor.forward(ForwardBatch.chain(tokens[:context], 0, blocks, num_logits=1))
+    batches = {m: ForwardBatch.chain(tokens[context : context + m], context, blocks, m) for m in rows}
     times: dict[int, list[float]] = {m: [] for m in rows}
     for turn in range(_WARM_UP + repeats):
         for m, batch in batches.items():

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from paceline.executors.base import Executor, ForwardBatch
 from paceline.kv.block_pool import BlockPool
 from paceline.kv.block_table import BlockTable
-from paceline.records import FloatArray, IntArray
+from paceline.records import FloatArray
 
 _CHUNK_ROWS = 256  # rows of one forward while catching up with a prompt
 
@@ -58,19 +56,8 @@ class DraftSequence:
 
     def _forward(self, tokens: Sequence[int], num_logits: int) -> FloatArray:
         count, length = len(tokens), len(self.cached)
-        slots: IntArray = np.arange(length, length + count, dtype=np.int32)
         held = -(-(length + count) // self._executor.block_size)
-        batch = ForwardBatch(
-            tokens=np.array(tokens, dtype=np.int32),
-            sequences=np.zeros(count, dtype=np.int32),
-            slots=slots,
-            prefix_lengths=slots + np.int32(1),
-            tail_offsets=np.zeros(count + 1, dtype=np.int32),
-            tails=np.empty(0, dtype=np.int32),
-            block_offsets=np.array((0, held), dtype=np.int32),
-            blocks=np.array(self.table.blocks[:held], dtype=np.int32),
-            logit_rows=np.arange(count - num_logits, count, dtype=np.int32),
-        )
+        batch = ForwardBatch.chain(tokens, length, self.table.blocks[:held], num_logits)
         logits = self._executor.forward(batch)
         self.cached.extend(tokens)
         return logits

@@ -11,8 +11,11 @@ has an empty tail and ``prefix_lengths[t] = position + 1``. Hence position = pre
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+import numpy as np
 
 from paceline.records import FloatArray, IntArray
 
@@ -36,6 +39,28 @@ class ForwardBatch:
     block_offsets: IntArray
     blocks: IntArray
     logit_rows: IntArray
+
+    @classmethod
+    def chain(
+        cls, tokens: Sequence[int] | IntArray, start: int, blocks: Sequence[int] | IntArray, num_logits: int
+    ) -> ForwardBatch:
+        """Return the pass over one sequence's ``tokens`` at positions ``start …``, whose table is ``blocks``.
+
+        Logits are asked for of the last ``num_logits`` rows.
+        """
+        count = len(tokens)
+        positions: IntArray = np.arange(start, start + count, dtype=np.int32)
+        return cls(
+            tokens=np.ascontiguousarray(tokens, dtype=np.int32),
+            sequences=np.zeros(count, dtype=np.int32),
+            slots=positions,
+            prefix_lengths=positions + np.int32(1),
+            tail_offsets=np.zeros(count + 1, dtype=np.int32),
+            tails=np.empty(0, dtype=np.int32),
+            block_offsets=np.array((0, len(blocks)), dtype=np.int32),
+            blocks=np.ascontiguousarray(blocks, dtype=np.int32),
+            logit_rows=np.arange(count - num_logits, count, dtype=np.int32),
+        )
 
 
 class Executor(Protocol):
