@@ -12,7 +12,7 @@ import pytest
 from paceline import LLM, SamplingParams
 from paceline.cli import demo as demo_command
 from paceline.cli import main as program
-from support.tiny_models import write_tiny_gguf
+from support.tiny_models import write_tiny_gguf, write_tiny_hf
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +84,23 @@ def test_generate_refuses_a_system_message_without_a_template(paceline: Program,
     status, _, err = paceline("generate", "--raw", "x", "--system", "y", "-m", model, "-t", "1")
     assert status == 2
     assert "--system needs the chat template" in err
+
+
+def test_quant_converts_folders_and_is_refused_elsewhere(
+    paceline: Program, model: str, tmp_path: Path
+) -> None:
+    folder = str(write_tiny_hf(tmp_path / "tiny", "llama"))
+    short = ("generate", "hello", "--max-tokens", "6", "--json", "--model")
+    texts = {}
+    for quant in ("none", "q8", "q4"):
+        status, out, err = paceline(*short, folder, "--quant", quant)
+        assert status == 0, err
+        texts[quant] = json.loads(out.splitlines()[-1])["outputs"][0]["token_ids"]
+    assert texts["none"] != texts["q4"], "four bits are too few to change nothing in a random model"
+    status, _, err = paceline(*short, model, "--quant", "q4")
+    assert status == 2 and "applies to Hugging Face folders" in err
+    status, _, err = paceline(*short, folder, "--quant", "q88")
+    assert status == 2 and "did you mean 'q8'?" in err
 
 
 def test_chat_over_pipes_keeps_its_history(paceline: Program, model: str, llm: LLM) -> None:

@@ -19,6 +19,8 @@ from paceline.native import _core
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from paceline.models.loading import Quant
+
 PROMPT_ROWS = 512
 _MEMORY_BYTES = 256 << 20
 _WARM_UP = 3
@@ -63,6 +65,7 @@ def profile_model(
     context: int = 128,
     repeats: int = 40,
     threads: int | None = None,
+    quant: Quant = "none",
     progress: Callable[[float], None] | None = None,
 ) -> ProfileReport:
     """Measure a model's forward passes; row counts are taken in turns, so that drifts hit all alike.
@@ -73,7 +76,7 @@ def profile_model(
     from paceline.models.loading import load_model_files
 
     _check(rows, context, repeats)
-    with load_model_files(model) as files:
+    with load_model_files(model, quant=quant) as files:
         slots = max(context + max(rows), PROMPT_ROWS)
         if slots > files.spec.max_context:
             raise ConfigError(

@@ -55,6 +55,7 @@ def bench(
     num_draft_tokens: options.NumDraftTokens = None,
     threads: options.Threads = None,
     context: options.Context = None,
+    quant: options.QuantName = "none",
     output: Annotated[
         Path | None, typer.Option("--json", metavar="OUT", help="Write all figures to this file.")
     ] = None,
@@ -74,7 +75,12 @@ def bench(
     check_writable(output)
     # Every request names its own drafter; the model is opened with one that drafts, for its draft length.
     llm = options.open_llm(
-        model, drafter="auto", num_draft_tokens=num_draft_tokens, threads=threads, context=context
+        model,
+        drafter="auto",
+        num_draft_tokens=num_draft_tokens,
+        threads=threads,
+        context=context,
+        quant=quant,
     )
     results = _run(llm, prompts, settings)
     _report(llm, results, settings, output)

@@ -38,6 +38,7 @@ def chat(
     num_draft_tokens: options.NumDraftTokens = None,
     threads: options.Threads = None,
     context: options.Context = None,
+    quant: options.QuantName = "none",
 ) -> None:
     """Talk to a model. The history is kept; /help lists what else can be said.
 
@@ -52,7 +53,12 @@ def chat(
     )
     interactive = options.is_interactive()
     llm = options.open_llm(
-        model, drafter=drafter, num_draft_tokens=num_draft_tokens, threads=threads, context=context
+        model,
+        drafter=drafter,
+        num_draft_tokens=num_draft_tokens,
+        threads=threads,
+        context=context,
+        quant=quant,
     )
     options.require_chat_template(llm)
     if interactive:

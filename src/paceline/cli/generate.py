@@ -43,6 +43,7 @@ def generate(
     num_draft_tokens: options.NumDraftTokens = None,
     threads: options.Threads = None,
     context: options.Context = None,
+    quant: options.QuantName = "none",
     stats: Annotated[bool, typer.Option("--stats", help="Say on stderr what speculation did.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the whole result as JSON at the end.")
@@ -68,7 +69,12 @@ def generate(
         prediction=prediction,
     )
     llm = options.open_llm(
-        model, drafter=drafter, num_draft_tokens=num_draft_tokens, threads=threads, context=context
+        model,
+        drafter=drafter,
+        num_draft_tokens=num_draft_tokens,
+        threads=threads,
+        context=context,
+        quant=quant,
     )
     output = _stream(llm, text, system, raw, params, quiet=as_json)
     if as_json:

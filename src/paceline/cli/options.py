@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast, get_args
 
 import typer
 
-from paceline.errors import ConfigError, PromptError
+from paceline.errors import ConfigError, PromptError, nearest_name
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from paceline.llm import LLM
+    from paceline.models.loading import Quant
 
 DEFAULT_MODEL = "smollm2-135m"
 REPORT_WIDTH = 140
@@ -41,6 +42,14 @@ NumDraftTokens = Annotated[
 Threads = Annotated[
     int | None,
     typer.Option("--threads", "-t", metavar="N", help="Threads of the executor (default: all cores)."),
+]
+QuantName = Annotated[
+    str,
+    typer.Option(
+        "--quant",
+        metavar="TYPE",
+        help="q4 or q8 quantises the weights of a Hugging Face folder while they are read; none keeps them.",
+    ),
 ]
 Context = Annotated[
     int | None,
@@ -80,6 +89,7 @@ def open_llm(
     num_draft_tokens: int | None = None,
     threads: int | None = None,
     context: int | None = None,
+    quant: str = "none",
     record_logit_hashes: bool = False,
 ) -> LLM:
     """Load a model, with a sign of life on stderr while it takes its time."""
@@ -94,8 +104,19 @@ def open_llm(
             num_draft_tokens,
             threads=threads,
             max_model_len=context,
+            quant=quant_named(quant),
             record_logit_hashes=record_logit_hashes,
         )
+
+
+def quant_named(text: str) -> Quant:
+    """Return the conversion called ``text``. Raises ``ConfigError`` for an unknown one."""
+    from paceline.models.loading import Quant
+
+    known = get_args(Quant)
+    if text not in known:
+        raise ConfigError(f"--quant {text!r} is not one of {', '.join(known)}{nearest_name(text, known)}")
+    return cast("Quant", text)
 
 
 def report_console() -> Console:

@@ -32,6 +32,7 @@ def profile(
         int, typer.Option("--repeat", "-r", metavar="R", help="Forwards of each width; figures are medians.")
     ] = 40,
     threads: options.Threads = None,
+    quant: options.QuantName = "none",
     output: Annotated[
         Path | None, typer.Option("--json", metavar="OUT", help="Write all figures to this file.")
     ] = None,
@@ -58,6 +59,7 @@ def profile(
             context=depth,
             repeats=repeat,
             threads=threads,
+            quant=options.quant_named(quant),
             progress=lambda share: progress.update(task, completed=share),
         )
     _print(report)
