@@ -1,12 +1,18 @@
 // Matrix products: one tile of 16 outputs for all rows of a block.
 // Part of kernels.inl.
 
-// Groups to fetch ahead: far enough to hide memory, near enough to stay in the first level of cache.
-constexpr int kGroupsAhead = 14;
-
-template <int Bytes>
-inline void prefetch_group(const std::uint8_t* p) {
-  for (int i = 0; i < Bytes; i += 64) prefetch(p + kGroupsAhead * Bytes + i);
+// Weights are fetched ahead of their use. One row has nothing else to load, so they may go to the first level of cache.
+// Several rows read more activations than that level keeps beside the stream; each of their misses would wait behind
+// fetches from memory, so weights go to the second level then, and further ahead.
+template <int Bytes, int Width>
+inline void prefetch_ahead(const std::uint8_t* p, int one_row, int more_rows) {
+  for (int i = 0; i < Bytes; i += 64) {
+    if constexpr (Width == 1) {
+      prefetch(p + one_row + i);
+    } else {
+      prefetch_second(p + more_rows + i);
+    }
+  }
 }
 
 template <Kind K>
@@ -48,7 +54,7 @@ inline void quant_tile(const std::uint8_t* p, int groups, const ActivationBlock&
         p += L::header;
       }
     }
-    prefetch_group<L::group_bytes>(p);
+    prefetch_ahead<L::group_bytes, Width>(p, 14 * L::group_bytes, 30 * L::group_bytes);
     const Quants q = load_quants<L::bits>(p);
     const std::uint8_t* s = p + L::quant_bytes;
     if constexpr (K == Kind::Q6_K) {
@@ -100,7 +106,8 @@ inline void float_tile(const std::uint8_t* p, int groups, const ActivationBlock&
 #pragma GCC unroll 16
   for (int r = 0; r < Width; ++r) acc[r] = zero();
   for (int i = 0; i < 32 * groups; ++i, x += Width) {
-    if (i % 2 == 0) prefetch(p + (K == Kind::F32 ? 128 : 64) * (i / 2 + 2 * kGroupsAhead));
+    constexpr int two_inputs = K == Kind::F32 ? 128 : 64;
+    if (i % 2 == 0) prefetch_ahead<two_inputs, Width>(p + two_inputs * (i / 2), 4096, 12288);
     const F w = load_weights<K>(p, i);
 #pragma GCC unroll 16
     for (int r = 0; r < Width; ++r) acc[r] = fma(w, set1(x[r]), acc[r]);

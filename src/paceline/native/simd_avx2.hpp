@@ -122,6 +122,7 @@ inline I transpose_add(const I* v) {
   return {_mm256_castps_si256(transpose_reduce(s, combine)), _mm256_castps_si256(transpose_reduce(s + 8, combine))};
 }
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline void prefetch_second(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 // Registers 2j and 2j+1 hold inputs 4j..4j+3 of outputs 0..7 and 8..15.
 struct Quants {

@@ -86,6 +86,7 @@ inline I transpose_add(const I* v) {
   }));
 }
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+inline void prefetch_second(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 // The 512 quants of a tile group, unpacked: register j holds inputs 4j..4j+3 of all 16 outputs.
 struct Quants {

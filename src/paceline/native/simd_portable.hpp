@@ -127,6 +127,7 @@ inline I transpose_add(const I* v) {
   return x;
 }
 inline void prefetch(const void* p) { __builtin_prefetch(p); }
+inline void prefetch_second(const void* p) { __builtin_prefetch(p, 0, 2); }
 
 struct Quants {
   std::int8_t w[512];  // byte 64*j + 4*o + i: input 4j+i of output o, signed
