@@ -24,7 +24,8 @@ class Eagle3Spec:
     final norm, after it when ``norm_output``. ``has_input_norm``: one norm over the concatenated states
     [n * Ht] before fc (``norm_before_fc``); ``has_state_norms``: one norm per captured state (``fc_norm``).
     ``has_embedding``, ``has_head``: the head brings its own; otherwise the target's embedding and the
-    target's head rows of the draft vocabulary are used.
+    target's head rows of the draft vocabulary are used. ``has_output_bias``: ``blk.N.attn_output.bias`` [H]
+    (Llama's ``attention_bias`` puts one on each of q, k, v and o).
     """
 
     name: str
@@ -50,6 +51,7 @@ class Eagle3Spec:
     has_embedding: bool = False
     has_head: bool = True
     has_qkv_bias: bool = False
+    has_output_bias: bool = False
     has_qk_norm: bool = False
 
     def layers_of(self, num_target_layers: int) -> tuple[int, ...]:
