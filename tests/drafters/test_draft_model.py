@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -71,6 +71,11 @@ class SlotExecutor:
 
     def physical(self, blocks: IntArray, slot: int) -> int:
         return int(blocks[slot // self.block_size]) * self.block_size + slot % self.block_size
+
+    def forward_with_states(
+        self, batch: ForwardBatch, layers: Sequence[int]
+    ) -> tuple[FloatArray, FloatArray]:
+        raise AssertionError("no hidden states are wanted")
 
     def move_slots(self, source: IntArray, destination: IntArray) -> None:
         raise AssertionError("a chain never moves slots")

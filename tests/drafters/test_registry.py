@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +36,11 @@ class Weights:
 
     def forward(self, batch: ForwardBatch) -> FloatArray:
         raise AssertionError("nothing to compute")
+
+    def forward_with_states(
+        self, batch: ForwardBatch, layers: Sequence[int]
+    ) -> tuple[FloatArray, FloatArray]:
+        raise AssertionError("no hidden states are wanted")
 
     def move_slots(self, source: IntArray, destination: IntArray) -> None:
         raise AssertionError("nothing to move")

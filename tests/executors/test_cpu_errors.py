@@ -38,6 +38,12 @@ def test_more_layers_than_there_are_is_refused(model: Path) -> None:
         load_executor(model).first_layers(3, num_blocks=2)
 
 
+@pytest.mark.parametrize("layers", [[], [-1], [0, 3]])
+def test_states_of_layers_that_are_not_there_are_refused(model: Path, layers: list[int]) -> None:
+    with pytest.raises(ConfigError, match="0 to 2"):
+        load_executor(model).forward_with_states(batch_of(ROWS), layers)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -6,6 +6,7 @@ does, so a lost, shared, stale or misplaced slot changes the logits. Row-invaria
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -28,6 +29,12 @@ def path_logits(path: tuple[int, ...], vocab_size: int, spread: float) -> FloatA
     return (spread * (local + 0.1 * whole)).astype(np.float32)
 
 
+@lru_cache(maxsize=20000)
+def path_state(path: tuple[int, ...], layer: int, size: int) -> FloatArray:
+    """Return float32 [size]: noise of the path and the layer."""
+    return np.random.default_rng((3, layer, *path)).standard_normal(size).astype(np.float32)
+
+
 @dataclass
 class FakeExecutor:
     """See the module. ``fail_at``: number of the forward that raises ``RuntimeError``, counted from 0."""
@@ -37,6 +44,7 @@ class FakeExecutor:
     block_size: int = 4
     max_context: int = 4096
     spread: float = 2.0
+    state_size: int = 3
     fail_at: int = -1
     num_forwards: int = 0
     batches: list[ForwardBatch] = field(default_factory=list)
@@ -57,14 +65,31 @@ class FakeExecutor:
             blocks = batch.blocks[batch.block_offsets[sequence] : batch.block_offsets[sequence + 1]]
             self.store[self._physical(blocks, batch.slots[row : row + 1])] = batch.tokens[row]
             if row in wanted:
-                tail = batch.tails[batch.tail_offsets[row] : batch.tail_offsets[row + 1]]
-                slots = np.concatenate([np.arange(batch.prefix_lengths[row]), tail])
-                path = self.store[self._physical(blocks, slots)]
-                assert EMPTY not in path, "a row reads a slot that was never written"
-                logits[row] = path_logits(tuple(path.tolist()), self.vocab_size, self.spread)
+                logits[row] = path_logits(self._path(batch, row), self.vocab_size, self.spread)
         if not len(batch.logit_rows):
             return np.zeros((0, self.vocab_size), dtype=np.float32)
         return np.stack([logits[row] for row in batch.logit_rows.tolist()])
+
+    def forward_with_states(
+        self, batch: ForwardBatch, layers: Sequence[int]
+    ) -> tuple[FloatArray, FloatArray]:
+        """States are noise of the path and the layer, ``state_size`` wide."""
+        logits = self.forward(batch)
+        states = [
+            [path_state(self._path(batch, row), layer, self.state_size) for layer in layers]
+            for row in range(len(batch.tokens))
+        ]
+        return logits, np.array(states, dtype=np.float32).reshape(len(batch.tokens), -1)
+
+    def _path(self, batch: ForwardBatch, row: int) -> tuple[int, ...]:
+        """Return the tokens that a row sees, itself last."""
+        sequence = batch.sequences[row]
+        blocks = batch.blocks[batch.block_offsets[sequence] : batch.block_offsets[sequence + 1]]
+        tail = batch.tails[batch.tail_offsets[row] : batch.tail_offsets[row + 1]]
+        slots = np.concatenate([np.arange(batch.prefix_lengths[row]), tail])
+        path = self.store[self._physical(blocks, slots)]
+        assert EMPTY not in path, "a row reads a slot that was never written"
+        return tuple(path.tolist())
 
     def move_slots(self, source: IntArray, destination: IntArray) -> None:
         for old, new in zip(source.tolist(), destination.tolist(), strict=True):

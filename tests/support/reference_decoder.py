@@ -45,12 +45,19 @@ class ReferenceDecoder:
 
     def logits(self, tokens: list[int]) -> Array:
         """Return logits float64 [T, V] of every position of one sequence."""
+        hidden = self.hidden_states(tokens)[-1]
+        return _softcap(self._output(self._norm("output_norm.weight", hidden)), self.spec.final_softcap)
+
+    def hidden_states(self, tokens: list[int]) -> list[Array]:
+        """Return the residual stream [T, H] entering each layer, and behind the last one: L + 1 arrays."""
         spec = self.spec
         hidden = self.weight("token_embd.weight")[tokens] * spec.embedding_scale
+        states = [hidden]
         for layer in range(spec.num_layers):
             hidden = hidden + self._attention(layer, hidden)
             hidden = hidden + self._feed_forward(layer, hidden)
-        return _softcap(self._output(self._norm("output_norm.weight", hidden)), spec.final_softcap)
+            states.append(hidden)
+        return states
 
     def _output(self, x: Array) -> Array:
         return x @ self._head.T

@@ -92,6 +92,18 @@ class Executor(Protocol):
         """
         ...
 
+    def forward_with_states(
+        self, batch: ForwardBatch, layers: Sequence[int]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return what ``forward`` does, and hidden states of *all* rows, float32 [T, len(layers) * Ht].
+
+        Ht is the model's width. A state is the residual stream *entering* layer ``layers[i]`` (0-based); the
+        number of layers stands for the output of the last one, before the final norm. States of a row stand
+        side by side in the order of ``layers``. They are the caller's to keep, and depend on a row's tokens
+        and the weights only, bit for bit. Raises ``ConfigError`` for an id out of range.
+        """
+        ...
+
     def move_slots(self, source: IntArray, destination: IntArray) -> None:
         """Copy keys and values between physical slots (block * block_size + offset), in order. int32 [N]."""
         ...

@@ -8,7 +8,7 @@ law 7).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -21,6 +21,7 @@ from paceline.native import _core
 from paceline.records import FloatArray, IntArray
 
 CacheType = Literal["float16", "float32"]
+_Arrays = tuple[IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray]
 ISA_VARIABLE = "PACELINE_ISA"
 MAX_ROWS = 512
 """Rows of one native pass; longer batches are split, which changes no result."""
@@ -246,33 +247,43 @@ class CpuExecutor:
         """See :meth:`Executor.forward`. Batches longer than ``MAX_ROWS`` run as several passes."""
         logits = self._room_for(len(batch.logit_rows))
         if len(batch.tokens) <= MAX_ROWS:
-            self._pass(batch, logits)
+            self.decoder.forward(*arrays_of(batch), logits)
             return logits
         done = 0
-        for piece in _pieces(batch):
+        for piece in pieces_of(batch):
             wanted = len(piece.logit_rows)
-            self._pass(piece, logits[done : done + wanted])
+            self.decoder.forward(*arrays_of(piece), logits[done : done + wanted])
             done += wanted
         return logits
+
+    def forward_with_states(
+        self, batch: ForwardBatch, layers: Sequence[int]
+    ) -> tuple[FloatArray, FloatArray]:
+        """See :meth:`Executor.forward_with_states`. Id L is the number of layers *this* executor runs."""
+        ids = self._checked_layers(layers)
+        logits = self._room_for(len(batch.logit_rows))
+        states = np.empty((len(batch.tokens), len(ids) * self.spec.hidden_size), dtype=np.float32)
+        row = wanted = 0
+        for piece in pieces_of(batch):
+            rows, logit_rows = len(piece.tokens), len(piece.logit_rows)
+            self.decoder.forward_with_states(
+                *arrays_of(piece), logits[wanted : wanted + logit_rows], ids, states[row : row + rows]
+            )
+            row, wanted = row + rows, wanted + logit_rows
+        return logits, states
+
+    def _checked_layers(self, layers: Sequence[int]) -> IntArray:
+        last = int(self.decoder.layers)
+        if not layers or not all(0 <= layer <= last for layer in layers):
+            raise ConfigError(
+                f"state layers {list(layers)}: each must be 0 to {last} (the output of the last layer)"
+            )
+        return np.array(layers, dtype=np.int32)
 
     def _room_for(self, rows: int) -> FloatArray:
         if len(self._logits) < rows:
             self._logits = np.empty((rows, self.vocab_size), dtype=np.float32)
         return self._logits[:rows]
-
-    def _pass(self, batch: ForwardBatch, logits: FloatArray) -> None:
-        self.decoder.forward(
-            batch.tokens,
-            batch.sequences,
-            batch.slots,
-            batch.prefix_lengths,
-            batch.tail_offsets,
-            batch.tails,
-            batch.block_offsets,
-            batch.blocks,
-            batch.logit_rows,
-            logits,
-        )
 
     def move_slots(self, source: IntArray, destination: IntArray) -> None:
         """See :meth:`Executor.move_slots`."""
@@ -292,11 +303,29 @@ class CpuExecutor:
         )
 
 
-def _pieces(batch: ForwardBatch) -> Iterator[ForwardBatch]:
+def arrays_of(batch: ForwardBatch) -> _Arrays:
+    """Return the arrays of a batch in the order in which the native module takes them."""
+    return (
+        batch.tokens,
+        batch.sequences,
+        batch.slots,
+        batch.prefix_lengths,
+        batch.tail_offsets,
+        batch.tails,
+        batch.block_offsets,
+        batch.blocks,
+        batch.logit_rows,
+    )
+
+
+def pieces_of(batch: ForwardBatch) -> Iterator[ForwardBatch]:
     """Split a batch by rows. Ancestors come first, so each piece finds what it needs in the cache.
 
-    Logit rows must rise, which keeps the pieces' logits in the order asked for.
+    Logit rows of a batch of several pieces must rise, which keeps their logits in the order asked for.
     """
+    if len(batch.tokens) <= MAX_ROWS:
+        yield batch
+        return
     if np.any(np.diff(batch.logit_rows) < 0):
         raise ValueError("logit_rows of a batch longer than one pass must rise")
     for start in range(0, len(batch.tokens), MAX_ROWS):

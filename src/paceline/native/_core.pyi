@@ -87,6 +87,22 @@ class Decoder:
         logits: _Floats,
         /,
     ) -> None: ...
+    def forward_with_states(
+        self,
+        tokens: _Ints,
+        sequences: _Ints,
+        slots: _Ints,
+        prefix_lengths: _Ints,
+        tail_offsets: _Ints,
+        tails: _Ints,
+        block_offsets: _Ints,
+        blocks: _Ints,
+        logit_rows: _Ints,
+        logits: _Floats,
+        layers: _Ints,
+        states: _Floats,
+        /,
+    ) -> None: ...
     def move_slots(self, source: _Ints, destination: _Ints, /) -> None: ...
     def profile(self, on: bool) -> None: ...
     def take_profile(self) -> dict[str, float]: ...

@@ -1,33 +1,19 @@
 // Python's view of the native executor. Arguments are checked here, so that the kernels can trust them.
 
 #include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
-#include <stdexcept>
 #include <string>
 #include <tuple>
 
-#include "decoder.hpp"
-
-namespace nb = nanobind;
+#include "bind_batch.hpp"
 
 namespace paceline {
 
-using Ints = nb::ndarray<const std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Bytes = nb::ndarray<const std::uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-using Matrix = nb::ndarray<float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
-using Vector = nb::ndarray<float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
 namespace {
-
-void require(bool condition, const std::string& message) {
-  if (!condition) throw std::invalid_argument(message);
-}
 
 Layer& layer_at(Model& m, int layer) {
   require(layer >= 0 && layer < static_cast<int>(m.layers.size()), "layer out of range: " + std::to_string(layer));
@@ -112,61 +98,28 @@ void dequantize_row(Model& m, int layer, const std::string& name, int row, Vecto
   w.dequantize_row(row, out.data());
 }
 
-void check_rows(const Batch& b, const Model& m, int num_blocks) {
-  for (int r = 0; r < b.rows; ++r) {
-    require(b.tokens[r] >= 0 && b.tokens[r] < m.spec.vocab, "token id out of range: " + std::to_string(b.tokens[r]));
-    require(b.sequence[r] >= 0 && b.sequence[r] < b.sequences, "sequence index out of range");
-    const std::int32_t first = b.block_offsets[b.sequence[r]];
-    const std::int32_t slots = (b.block_offsets[b.sequence[r] + 1] - first) * kBlockSlots;
-    require(b.slots[r] >= 0 && b.slots[r] < slots, "slot outside the block table: " + std::to_string(b.slots[r]));
-    require(b.prefix[r] >= 0 && b.prefix[r] <= slots && b.position(r) >= 0, "prefix length out of range");
-    for (int i = b.tail_offsets[r]; i < b.tail_offsets[r + 1]; ++i)
-      require(b.tails[i] >= 0 && b.tails[i] < slots, "tail slot outside the block table");
-  }
-  for (int i = 0; i < b.block_offsets[b.sequences]; ++i)
-    require(b.blocks[i] >= 0 && b.blocks[i] < num_blocks, "block id out of range: " + std::to_string(b.blocks[i]));
-  for (int i = 0; i < b.logit_count; ++i)
-    require(b.logit_rows[i] >= 0 && b.logit_rows[i] < b.rows, "logit row out of range");
-}
-
-bool rising(const std::int32_t* offsets, int n) {
-  if (offsets[0] != 0) return false;
-  for (int i = 0; i < n; ++i)
-    if (offsets[i + 1] < offsets[i]) return false;
-  return true;
-}
-
 void forward(Decoder& d, Ints tokens, Ints sequences, Ints slots, Ints prefix, Ints tail_offsets, Ints tails,
              Ints block_offsets, Ints blocks, Ints logit_rows, Matrix logits) {
-  Batch b;
-  b.rows = static_cast<int>(tokens.size());
-  b.sequences = static_cast<int>(block_offsets.size()) - 1;
-  b.logit_count = static_cast<int>(logit_rows.size());
-  require(b.rows > 0 && b.rows <= d.max_rows(), "rows must be 1 … " + std::to_string(d.max_rows()));
-  require(sequences.size() == tokens.size() && slots.size() == tokens.size() && prefix.size() == tokens.size() &&
-              tail_offsets.size() == tokens.size() + 1 && b.sequences > 0,
-          "arrays of a batch differ in length");
-  require(b.logit_count <= b.rows, "more logit rows than rows");
-  require(rising(tail_offsets.data(), b.rows) && rising(block_offsets.data(), b.sequences) &&
-              tail_offsets.data()[b.rows] == static_cast<int>(tails.size()) &&
-              block_offsets.data()[b.sequences] == static_cast<int>(blocks.size()),
-          "offsets of a batch do not fit");
-  require(static_cast<int>(logits.shape(0)) >= b.logit_count &&
-              static_cast<int>(logits.shape(1)) == d.model()->spec.vocab,
-          "logits array has the wrong shape");
-  b.tokens = tokens.data();
-  b.sequence = sequences.data();
-  b.slots = slots.data();
-  b.prefix = prefix.data();
-  b.tail_offsets = tail_offsets.data();
-  b.tails = tails.data();
-  b.block_offsets = block_offsets.data();
-  b.blocks = blocks.data();
-  b.logit_rows = logit_rows.data();
-  check_rows(b, *d.model(), d.num_blocks());
-  float* out = logits.data();
+  const Batch b = read_batch({tokens, sequences, slots, prefix, tail_offsets, tails, block_offsets, blocks, logit_rows},
+                             {d.max_rows(), d.model()->spec.vocab, d.num_blocks()});
+  check_shape(logits, b.logit_count, d.model()->spec.vocab, "logits");
   nb::gil_scoped_release release;
-  d.forward(b, out);
+  d.forward(b, logits.data());
+}
+
+void forward_with_states(Decoder& d, Ints tokens, Ints sequences, Ints slots, Ints prefix, Ints tail_offsets,
+                         Ints tails, Ints block_offsets, Ints blocks, Ints logit_rows, Matrix logits, Ints layers,
+                         Matrix states) {
+  const Batch b = read_batch({tokens, sequences, slots, prefix, tail_offsets, tails, block_offsets, blocks, logit_rows},
+                             {d.max_rows(), d.model()->spec.vocab, d.num_blocks()});
+  check_shape(logits, b.logit_count, d.model()->spec.vocab, "logits");
+  const Capture capture{layers.data(), static_cast<int>(layers.size()), states.data()};
+  check_shape(states, b.rows, capture.count * d.model()->spec.hidden, "states");
+  for (int i = 0; i < capture.count; ++i)
+    require(layers.data()[i] >= 0 && layers.data()[i] <= d.layers(),
+            "layer id out of range: " + std::to_string(layers.data()[i]));
+  nb::gil_scoped_release release;
+  d.forward(b, logits.data(), capture);
 }
 
 void move_slots(Decoder& d, Ints source, Ints destination) {
@@ -305,6 +258,7 @@ NB_MODULE(_core, m) {
       .def(nb::new_(&make_decoder), nb::kw_only(), nb::arg("model"), nb::arg("pool"), nb::arg("path"),
            nb::arg("layers"), nb::arg("num_blocks"), nb::arg("half_cache"), nb::arg("max_rows"))
       .def("forward", &forward)
+      .def("forward_with_states", &forward_with_states)
       .def("move_slots", &move_slots)
       .def("profile", &Decoder::profile, nb::arg("on"))
       .def("take_profile", &take_profile)

@@ -68,10 +68,11 @@ CacheView Decoder::cache(int l) const {
   return c;
 }
 
-void Decoder::forward(const Batch& batch, float* logits) {
+void Decoder::forward(const Batch& batch, float* logits, const Capture& capture) {
   const auto began = std::chrono::steady_clock::now();
   const double ran = thread_seconds();
   plan(batch);
+  capture_ = capture;
   const auto pass = [&](int thread) { step(thread, logits); };
   if (active_ == 1) {
     pool_->run_alone(pass);

@@ -65,6 +65,19 @@ struct Batch {
   int position(int row) const { return prefix[row] + tail(row) - 1; }
 };
 
+// The residual stream entering some layers, of all rows of a pass: row r's part i is out[r][i][0 … hidden). Layer id
+// L, the number of layers that run, is the output of the last one, before the final norm. Without layers: nothing.
+struct Capture {
+  const std::int32_t* layers = nullptr;
+  int count = 0;
+  float* out = nullptr;
+  bool has(int layer) const {
+    for (int i = 0; i < count; ++i)
+      if (layers[i] == layer) return true;
+    return false;
+  }
+};
+
 enum Operator : int { kEmbed, kNorm, kQkv, kRope, kAttention, kOutput, kGateUp, kDown, kHead, kOperators };
 extern const char* const kOperatorNames[kOperators];
 
@@ -74,8 +87,8 @@ class Decoder {
           int num_blocks, bool half_cache, int max_rows);
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
-  // logits float32 [logit_count, vocab]
-  void forward(const Batch& batch, float* logits);
+  // logits float32 [logit_count, vocab]; states as Capture says
+  void forward(const Batch& batch, float* logits, const Capture& capture = {});
   void move_slots(const std::int32_t* source, const std::int32_t* destination, int n);
   int num_blocks() const { return num_blocks_; }
   int layers() const { return layers_; }
@@ -129,6 +142,9 @@ class Decoder {
   void rotate_and_store(const Layer& w, int l, int row, int head);
   void rotary_tables(int begin, int end);
   void absorb(ThreadState& s, int row, const std::vector<float>& post_norm);
+  void absorb_into(ThreadState& s, int row, const std::vector<float>& post_norm, float* x);
+  void capture(const ThreadState& s, int layer, int row, const float* x) const;
+  void capture_last(ThreadState& s);
   void layout(Inputs& in, int rows, int cols);
   void pack(ThreadState& s, const float* x, std::int64_t stride, int cols, const Needs& needs);
   template <typename Function>
@@ -156,6 +172,7 @@ class Decoder {
   std::vector<void*> keys_, values_;
 
   Batch batch_;
+  Capture capture_;
   int active_ = 1;  // threads of this pass
   Crowding crowding_;
   bool split_ = false;       // attention is shared out by chunks, and merged when all are done

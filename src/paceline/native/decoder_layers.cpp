@@ -83,13 +83,38 @@ void Decoder::gated_product(ThreadState& s, const Layer& w) {
 
 // x += y, or x += norm(y) in models that normalise the output of a sub-layer.
 void Decoder::absorb(ThreadState& s, int row, const std::vector<float>& post_norm) {
+  absorb_into(s, row, post_norm, s.x + static_cast<std::size_t>(row) * model_->spec.hidden);
+}
+
+void Decoder::absorb_into(ThreadState& s, int row, const std::vector<float>& post_norm, float* x) {
   const Spec& m = model_->spec;
   const float* y = y_.data() + static_cast<std::size_t>(row) * m.hidden;
   if (!post_norm.empty()) {
     k_.rms_norm(y, post_norm.data(), m.eps, m.hidden, s.row.data());
     y = s.row.data();
   }
-  k_.add(y, s.x + static_cast<std::size_t>(row) * m.hidden, m.hidden);
+  k_.add(y, x, m.hidden);
+}
+
+// Rows that every thread has are written by one of them.
+void Decoder::capture(const ThreadState& s, int layer, int row, const float* x) const {
+  const int hidden = model_->spec.hidden;
+  if (replicated_ && row % active_ != s.thread) return;
+  float* out = capture_.out + static_cast<std::size_t>(row) * capture_.count * hidden;
+  for (int i = 0; i < capture_.count; ++i)
+    if (capture_.layers[i] == layer)
+      std::memcpy(out + static_cast<std::size_t>(i) * hidden, x, sizeof(float) * hidden);
+}
+
+// The head absorbs into a copy, so x still lacks what the last layer adds.
+void Decoder::capture_last(ThreadState& s) {
+  const int hidden = model_->spec.hidden;
+  for_rows(s, batch_.rows, [&](int r) {
+    float* copy = s.tile.data();
+    std::memcpy(copy, s.x + static_cast<std::size_t>(r) * hidden, sizeof(float) * hidden);
+    absorb_into(s, r, model_->layers[layers_ - 1].post_ffn_norm, copy);
+    capture(s, layers_, r, copy);
+  });
 }
 
 // Per row and rope: cosine and sine per rotated pair; for interleaved pairs per dim, with the sine's sign, so that
@@ -159,6 +184,7 @@ void Decoder::layer(ThreadState& s, int l) {
   const Needs qkv_needs = needs({w.q.get(), w.k.get(), w.v.get()});
   for_rows(s, batch_.rows, [&](int r) {
     if (l > 0) absorb(s, r, model_->layers[l - 1].post_ffn_norm);
+    if (capture_.count > 0) capture(s, l, r, s.x + static_cast<std::size_t>(r) * m.hidden);
     k_.rms_norm(s.x + static_cast<std::size_t>(r) * m.hidden, w.attn_norm.data(), m.eps, m.hidden, rows + r * widest_);
   });
   pack(s, rows, widest_, m.hidden, qkv_needs);
@@ -224,12 +250,7 @@ void Decoder::head(ThreadState& s, float* logits) {
     // Absorb into a copy: a row may be asked for more than once.
     float* copy = s.tile.data();
     std::memcpy(copy, s.x + static_cast<std::size_t>(r) * m.hidden, sizeof(float) * m.hidden);
-    const float* y = y_.data() + static_cast<std::size_t>(r) * m.hidden;
-    if (!post.empty()) {
-      k_.rms_norm(y, post.data(), m.eps, m.hidden, s.row.data());
-      y = s.row.data();
-    }
-    k_.add(y, copy, m.hidden);
+    absorb_into(s, r, post, copy);
     k_.rms_norm(copy, model_->output_norm.data(), m.eps, m.hidden, rows + i * widest_);
   });
   pack(s, rows, widest_, m.hidden, head_needs);
@@ -263,6 +284,7 @@ void Decoder::step(int thread, float* logits) {
       for (int i = 0; i < m.hidden; ++i) x[i] *= m.embedding_scale;
   });
   for (int l = 0; l < layers_; ++l) layer(s, l);
+  if (capture_.has(layers_)) capture_last(s);
   if (batch_.logit_count > 0) head(s, logits);
 }
 
