@@ -67,6 +67,25 @@ EMPTY_DRAFT = Draft()
 
 
 @dataclass(frozen=True, slots=True)
+class HiddenStates:
+    """The target's hidden states of positions ``start`` … ``start + N - 1`` of one request.
+
+    ``rows`` float32 [N, W], the observer's to keep: per position the states of the layers its drafter asked
+    for, side by side. Only tokens that are computed and committed have any.
+    """
+
+    start: int
+    rows: FloatArray
+
+    def __post_init__(self) -> None:
+        if self.start < 0 or self.rows.ndim != 2:
+            raise ValueError(f"states from {self.start} on of shape {self.rows.shape}, not [N, W] from 0 up")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+@dataclass(frozen=True, slots=True)
 class StepObservation:
     """What happened to a request in one step, told to its drafter after commit.
 
@@ -74,6 +93,8 @@ class StepObservation:
     ones came from the draft. ``verified_tokens`` int32 [N] and ``top_tokens`` int32 [N, k]: every row the
     target computed logits for (the root first, then the draft's nodes in order) with the target's k most
     likely successors, best first; ``top_tokens`` is ``None`` unless the drafter's capabilities ask for it.
+    ``states``: hidden states of the committed tokens that this step computed, ``None`` unless asked for. They
+    follow each other without a gap, but after a preemption they begin at position 0 again.
     """
 
     committed: tuple[int, ...]
@@ -81,3 +102,4 @@ class StepObservation:
     draft: Draft = EMPTY_DRAFT
     verified_tokens: IntArray | None = None
     top_tokens: IntArray | None = None
+    states: HiddenStates | None = None

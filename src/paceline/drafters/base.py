@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from paceline.config import Acceptance
 from paceline.records import Draft, FloatArray, StepObservation, TokenLaw
 
 
@@ -18,11 +19,14 @@ class DrafterCapabilities:
 
     ``can_branch``: drafts may be trees. ``gives_probabilities``: drafts are sampled and carry laws.
     ``num_top_tokens``: how many of the target's best successors per verified row it wants to observe.
+    ``state_layers``: target layers whose incoming hidden states it wants to observe, as for
+    ``Executor.forward_with_states``.
     """
 
     can_branch: bool = False
     gives_probabilities: bool = False
     num_top_tokens: int = 0
+    state_layers: tuple[int, ...] = ()
 
 
 class TokenSampler(Protocol):
@@ -42,13 +46,15 @@ class DraftContext:
     """What a drafter may know of a request when it starts.
 
     ``prompt_token_ids``: the prompt. ``sampler``: see :class:`TokenSampler`. ``prediction``: token ids the
-    caller expects in the reply, if any (OpenAI predicted outputs).
+    caller expects in the reply, if any (OpenAI predicted outputs). ``rule``: how drafts are accepted; never
+    ``auto``. ``greedy`` and ``coupled`` compare tokens, the others weigh a sampled draft by its law.
     """
 
     request_id: str
     prompt_token_ids: tuple[int, ...]
     sampler: TokenSampler
     prediction: tuple[int, ...] = ()
+    rule: Acceptance = "greedy"
 
 
 class DraftSession(Protocol):
@@ -61,7 +67,9 @@ class DraftSession(Protocol):
     def observe(self, step: StepObservation) -> None:
         """Learn what one step committed. Called once per step, also when nothing was drafted.
 
-        The first call carries the first generated token (the prompt itself came with ``start``).
+        The first call carries the first generated token (the prompt itself came with ``start``). A session
+        that gets hidden states is also called for a step that only read a piece of the prompt (or read it
+        again); such a call commits nothing.
         """
         ...
 

@@ -15,8 +15,10 @@ import numpy as np
 from paceline.engine.accept import Acceptance
 from paceline.engine.outputs import Logprob
 from paceline.engine.request import Request
+from paceline.engine.scheduler import Plan
+from paceline.engine.verify import Verified
 from paceline.executors.base import Executor
-from paceline.records import Draft, FloatArray, IntArray, Origin, StepObservation
+from paceline.records import Draft, FloatArray, HiddenStates, IntArray, Origin, StepObservation
 from paceline.sampling import kernels
 
 
@@ -122,20 +124,41 @@ def settle_cache(request: Request, acceptance: Acceptance, executor: Executor) -
 
 
 def observe(
-    request: Request,
+    plan: Plan,
     draft: Draft,
     acceptance: Acceptance,
     committed: tuple[int, ...],
     root: int,
-    rows: FloatArray,
+    verified: Verified,
 ) -> None:
-    """Tell the drafter what happened. ``root``: the token whose row stands first in ``rows``."""
+    """Tell the drafter what happened. ``root``: the token whose row stands first in the logits.
+
+    Call it before ``settle_cache``.
+    """
+    request = plan.request
     if request.session is None:
         return
-    verified: IntArray | None = None
+    path = acceptance.path[: len(committed)]
+    tokens: IntArray | None = None
     top: IntArray | None = None
     if request.num_top_tokens:
-        verified = np.array((root, *draft.tree.tokens), dtype=np.int32)
-        top = kernels.top_ids(rows, request.num_top_tokens)
-    step = StepObservation(committed, min(len(acceptance.path), len(committed)), draft, verified, top)
+        tokens = np.array((root, *draft.tree.tokens), dtype=np.int32)
+        top = kernels.top_ids(verified.logits, request.num_top_tokens)
+    step = StepObservation(committed, len(path), draft, tokens, top, kept_states(plan, path, verified))
     request.with_session(lambda session: session.observe(step))
+
+
+def observe_prompt(plan: Plan, verified: Verified) -> None:
+    """Give the drafter the hidden states of a piece of the prompt, if it wants them."""
+    states = kept_states(plan, (), verified)
+    if states is not None:
+        step = StepObservation((), 0, states=states)
+        plan.request.with_session(lambda session: session.observe(step))
+
+
+def kept_states(plan: Plan, path: tuple[int, ...], verified: Verified) -> HiddenStates | None:
+    """Return the states of the pending tokens and of the accepted ``path``, without the rejected nodes."""
+    if verified.states is None:
+        return None
+    rows = [*range(plan.num_pending), *(plan.num_pending + node for node in path)]
+    return HiddenStates(plan.request.computed - plan.num_pending, verified.states[rows])

@@ -23,12 +23,12 @@ from paceline.engine.outputs import CompletionOutput, StepOutput
 from paceline.engine.request import Request, logger
 from paceline.engine.scheduler import Plan, Scheduler, advance
 from paceline.engine.text import TextStream, TokenDecoder
-from paceline.engine.verify import verify
+from paceline.engine.verify import Verified, verify
 from paceline.errors import CacheFullError, ConfigError
 from paceline.executors.base import Executor
 from paceline.kv.block_pool import BlockPool
 from paceline.kv.block_table import BlockTable
-from paceline.records import Draft, FloatArray
+from paceline.records import Draft
 from paceline.sampling.chance import Chance, SeededChance
 from paceline.sampling.params import SamplingParams
 from paceline.sampling.sampler import RequestSampler, resolve_acceptance
@@ -126,9 +126,11 @@ class Engine:
         unsettled = deque(plans)
         try:
             drafts = [propose(plan, self.executor.vocab_size) for plan in plans]
-            for plan, draft, rows in zip(plans, drafts, self._verify(plans, drafts), strict=True):
+            for plan, draft, verified in zip(plans, drafts, self._verify(plans, drafts), strict=True):
                 if advance(plan):
-                    outputs.append(self._settle(plan.request, draft, rows))
+                    outputs.append(self._settle(plan, draft, verified))
+                else:
+                    committing.observe_prompt(plan, verified)
                 unsettled.popleft()
         finally:
             for plan in unsettled:
@@ -147,25 +149,26 @@ class Engine:
             assert len(request.table.blocks) == needed, "a request holds the wrong number of blocks"
             assert request.pending >= 1, "a running request must have a root"
 
-    def _verify(self, plans: list[Plan], drafts: list[Draft]) -> list[FloatArray]:
+    def _verify(self, plans: list[Plan], drafts: list[Draft]) -> list[Verified]:
         if not plans:
             return []
         start = time.perf_counter()
-        rows = verify(self.executor, plans, drafts)
+        answers = verify(self.executor, plans, drafts)
         seconds = time.perf_counter() - start
         for plan in plans:
             counts = plan.request.counts
             counts.started = counts.started or start
             counts.num_forwards += 1
             counts.verify_seconds += seconds
-        return rows
+        return answers
 
-    def _settle(self, request: Request, draft: Draft, rows: FloatArray) -> StepOutput:
+    def _settle(self, plan: Plan, draft: Draft, verified: Verified) -> StepOutput:
         """Accept, commit, settle the cache, tell the drafter, and report."""
+        request, rows = plan.request, verified.logits
         root = request.tokens[-1]
         acceptance = accept(request.sampler, draft, rows)
         tokens = committing.commit(request, draft, acceptance, rows, self._rules)
-        committing.observe(request, draft, acceptance, tokens, root, rows)
+        committing.observe(plan, draft, acceptance, tokens, root, verified)
         if request.is_running:
             committing.settle_cache(request, acceptance, self.executor)
             return StepOutput(request.request_id, tokens, request.text.take_delta(ended=False))
@@ -221,8 +224,10 @@ class Engine:
             tuple(request.tokens),
             request.sampler,
             prediction if isinstance(prediction, tuple) else (),
+            request.sampler.rule,
         )
         request.num_top_tokens = drafter.capabilities.num_top_tokens
+        request.state_layers = drafter.capabilities.state_layers
         try:
             request.session = drafter.start(context)
         except Exception:

@@ -76,6 +76,7 @@ class Request:
         self.table = table
         self.session: DraftSession | None = None
         self.num_top_tokens = 0
+        self.state_layers: tuple[int, ...] = ()
         self.tokens = list(prompt)
         self.computed = 0
         self.origins: list[Origin] = []
@@ -110,6 +111,11 @@ class Request:
         if self.session is None:
             return 0
         return max(0, min(self.draft_limit, self.length_limit - len(self.tokens) - 1))
+
+    @property
+    def wanted_layers(self) -> tuple[int, ...]:
+        """Layers whose hidden states the drafter wants to observe; none once it has ended."""
+        return self.state_layers if self.session is not None else ()
 
     def with_session(self, action: Callable[[DraftSession], None]) -> None:
         """Run ``action`` on the drafter's session, timed; one that raises ends drafting, not the request."""

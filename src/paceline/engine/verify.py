@@ -27,6 +27,10 @@ class BatchBuilder:
     blocks: list[int] = field(default_factory=list)
     logit_rows: list[int] = field(default_factory=list)
 
+    @property
+    def num_rows(self) -> int:
+        return len(self.tokens)
+
     def add(self, plan: Plan, draft: Draft) -> int:
         """Add one request's rows; return how many rows of logits it gets (root first, then the nodes)."""
         request = plan.request
@@ -78,19 +82,48 @@ class BatchBuilder:
         )
 
 
-def verify(executor: Executor, plans: Sequence[Plan], drafts: Sequence[Draft]) -> list[FloatArray]:
-    """Run one forward. Returns per plan float32 [1 + nodes, V], or [0, V] when its prompt is not read yet.
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a forward says of one plan.
 
-    The rows are views that the next forward overwrites.
+    ``logits`` float32 [1 + nodes, V], the root's row first; [0, V] when the prompt is not read yet. The next
+    forward overwrites them. ``states`` float32 [pending + nodes, W]: hidden states of all its rows, ``None``
+    unless its drafter wants them.
     """
+
+    logits: FloatArray
+    states: FloatArray | None = None
+
+
+def verify(executor: Executor, plans: Sequence[Plan], drafts: Sequence[Draft]) -> list[Verified]:
+    """Run one forward; one answer per plan."""
     builder = BatchBuilder()
-    counts = [builder.add(plan, draft) for plan, draft in zip(plans, drafts, strict=True)]
-    logits = executor.forward(builder.build())
-    rows, start = [], 0
-    for count in counts:
-        rows.append(logits[start : start + count])
+    counts, ends = [], [0]
+    for plan, draft in zip(plans, drafts, strict=True):
+        counts.append(builder.add(plan, draft))
+        ends.append(builder.num_rows)
+    layers = sorted({layer for plan in plans for layer in plan.request.wanted_layers})
+    states: FloatArray | None = None
+    if layers:
+        logits, states = executor.forward_with_states(builder.build(), layers)
+    else:
+        logits = executor.forward(builder.build())
+    answers, start = [], 0
+    for plan, count, first, end in zip(plans, counts, ends, ends[1:], strict=False):
+        wanted = plan.request.wanted_layers
+        own = None if states is None or not wanted else _columns(states[first:end], layers, wanted)
+        answers.append(Verified(logits[start : start + count], own))
         start += count
-    return rows
+    return answers
+
+
+def _columns(states: FloatArray, layers: Sequence[int], wanted: tuple[int, ...]) -> FloatArray:
+    """Return the columns of ``states`` [N, len(layers) * Ht] that belong to ``wanted`` layers, in order."""
+    if list(wanted) == list(layers):
+        return states
+    width = states.shape[1] // len(layers)
+    starts = [layers.index(layer) * width for layer in wanted]
+    return np.concatenate([states[:, start : start + width] for start in starts], axis=1)
 
 
 def _gapless(path: list[int]) -> int:
