@@ -148,3 +148,21 @@ def test_standard_library_prompts_name_their_licence() -> None:
     licenses = {kind: {r["license"] for r in own_rows(kind, 5, seed=1)} for kind in COUNTS}
     assert licenses.pop("stdlib") == {prompt_maker.PSF}
     assert set().union(*licenses.values()) == {"own"}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        'I know that the answer to the question "Who has the sixth ferry?" is in "{}". Can you tell me?',
+        "The answer to the question: Who has the sixth ferry? is inside the article: {}, can you guess it ?",
+        "This article: {} contains an answer for the question: Who has the sixth ferry?, what is it ?",
+        "Who has the sixth ferry?\n\nMovie title: Ferries\nMovie plot: {}",
+    ],
+)
+def test_question_and_passage_are_told_from_the_instruction_around_them(content: str) -> None:
+    """Passages once came out with the instruction in front: the target then summarized the instruction."""
+    line = row(content.format(ARTICLE)) | {"source": "p3:quoref_x", "license": "L"}
+    (passage,) = prompt_passages.reading_passages([line])
+    assert passage.question == "Who has the sixth ferry?"
+    assert passage.text.startswith("On day 0 ")
+    assert "ferry?" not in passage.text

@@ -15,12 +15,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-NEWS = ("p3:cnn_dailymail", "p3:xsum", "p3:multi_news")
+NEWS = ("p3:cnn_dailymail", "p3:xsum", "p3:multi_news", "p3:samsum")
 READING = ("p3:adversarial_qa", "p3:quoref", "p3:duorc")
 LOOKED_UP = ("p3:wiki_qa", "p3:kilt_tasks_hotpotqa")
 MAX_CHARS = 1400
 GOLD_CHARS, SIDE_CHARS = 800, 420
-MIN_NEWS_CHARS, MIN_STORY_CHARS, MIN_READING_CHARS = 350, 900, 250
+QUESTIONS_PER_TEXT = 12
+MIN_NEWS_CHARS, MIN_STORY_CHARS, MIN_READING_CHARS = 350, 600, 250
 
 # What may stand before an article: a label, or an instruction that names the text, after a line with a title.
 _LEAD = re.compile(
@@ -48,12 +49,19 @@ _ASKING = (
     "were",
     "did",
 )
+# Instructions that surround question and passage within one sentence.
 _WOVEN = (
-    "I know that",
-    "I want to test",
-    "This article: ",
-    "The answer to the question",
-    "A friend asked me",
+    re.compile(
+        r'I know that the answer to the question "(?P<q>.+?)" is in "(?P<text>.+)"\. Can you', re.DOTALL
+    ),
+    re.compile(
+        r"The answer to the question: (?P<q>.+?) is inside the article: (?P<text>.+), can you", re.DOTALL
+    ),
+    re.compile(r"A friend asked me .*?: (?P<q>.+?), using the article: (?P<text>.+), what would", re.DOTALL),
+    re.compile(
+        r"This article: (?P<text>.+) contains an answer for the question: (?P<q>.+?), what", re.DOTALL
+    ),
+    re.compile(r"(?P<q>)I want to test .*\Z", re.DOTALL),
 )
 _PLAYER = re.compile(r"Media playback is (?:not supported|unsupported) on (?:this|your) device\s*")
 _SENTENCE_END = re.compile(r"[.!?][\"'”’)]?(?=\s|$)")
@@ -75,8 +83,7 @@ def read_prompts(path: Path) -> list[dict[str, Any]]:
 
 
 def cut_at_sentence(text: str, limit: int) -> str:
-    """The longest beginning of a text of at most ``limit`` characters that ends a sentence; "" if there
-    is none."""
+    """The longest beginning of at most ``limit`` characters that ends a sentence; "" if there is none."""
     if len(text) <= limit and not text.endswith("..."):
         return text
     ends = [end.end() for end in _SENTENCE_END.finditer(text.removesuffix("..."), 0, limit)]
@@ -88,23 +95,22 @@ def news_passages(rows: Iterable[dict[str, Any]]) -> list[Passage]:
     found: dict[str, Passage] = {}
     for row in _from(rows, NEWS + READING):
         shortest = MIN_NEWS_CHARS if str(row["source"]).startswith(NEWS) else MIN_STORY_CHARS
-        article = cut_at_sentence(_article(_content(row)), MAX_CHARS)
+        article = cut_at_sentence(_read(_content(row))[0], MAX_CHARS)
         if len(article) >= shortest:
             found.setdefault(article[:80], Passage(article, "", row["license"]))
     return list(found.values())
 
 
 def reading_passages(rows: Iterable[dict[str, Any]]) -> list[Passage]:
-    """Passages with their question, each pair once."""
-    found: dict[tuple[str, str], Passage] = {}
+    """Passages with their question, each pair once, at most `QUESTIONS_PER_TEXT` of a passage."""
+    found: dict[str, dict[str, Passage]] = {}
     for row in _from(rows, READING):
-        content = _content(row)
-        text = _article(content)
-        question = _question(content.replace(text, "\n")) if text else ""
+        text, question = _read(_content(row))
         text = cut_at_sentence(text, GOLD_CHARS)
-        if question and len(text) >= MIN_READING_CHARS:
-            found.setdefault((text[:120], question), Passage(text, question, row["license"]))
-    return list(found.values())
+        asked = found.setdefault(text[:80], {})
+        if question and len(text) >= MIN_READING_CHARS and len(asked) < QUESTIONS_PER_TEXT:
+            asked.setdefault(question, Passage(text, question, row["license"]))
+    return [passage for asked in found.values() for passage in asked.values()]
 
 
 def looked_up_questions(rows: Iterable[dict[str, Any]]) -> list[Passage]:
@@ -150,6 +156,15 @@ def _content(row: dict[str, Any]) -> str:
     return str(row["messages"][0]["content"])
 
 
+def _read(content: str) -> tuple[str, str]:
+    """The passage and the question of a prompt, each "" where there is none."""
+    for woven in _WOVEN:
+        if (match := woven.match(content.strip())) is not None:
+            return match.groupdict().get("text", "").strip(), _question(match["q"])
+    text = _article(content)
+    return text, _question(content.replace(text, "\n")) if text else ""
+
+
 def _article(content: str) -> str:
     """The longest block of a prompt, without the instruction that leads into it."""
     blocks = [block for part in content.split("\n\n") for block in re.split(r"\n(?====)", part)]
@@ -161,9 +176,6 @@ def _article(content: str) -> str:
     while len(lines) > 1 and len(lines[0]) < 200 and _is_instruction(lines[0]):
         lines.pop(0)
     text = "\n".join(lines)
-    # Here an instruction surrounds the passage within one sentence.
-    if text.startswith(_WOVEN):
-        return ""
     return _PLAYER.sub("", _LEAD.sub("", text, count=1)).strip(' \n"?,')
 
 
