@@ -12,13 +12,16 @@ from paceline.drafters.auto import AutoDrafter, AutoOptions
 from paceline.drafters.base import Drafter
 from paceline.drafters.custom import DraftTarget, unregister_drafter
 from paceline.drafters.draft_model import DraftModel, DraftModelDrafter
+from paceline.drafters.eagle3 import Eagle3Drafter, Eagle3Head
 from paceline.drafters.ngram import NgramDrafter, NgramOptions
 from paceline.drafters.registry import DRAFTER_NAMES, build_drafter, register_drafter
 from paceline.drafters.suffix import SuffixDrafter, SuffixOptions
 from paceline.drafters.verify_cost import VerifyCost
-from paceline.errors import ConfigError, DrafterError
+from paceline.errors import ConfigError, DrafterError, ModelFileError
 from paceline.executors.base import ForwardBatch
 from paceline.records import FloatArray, IntArray
+from support.fake_executor import FakeExecutor
+from support.fake_head import LAYERS, FakeHead, all_ids
 
 WORDS = ["<s>", "Ġone", "Ġtwo"]
 
@@ -60,7 +63,7 @@ def build(spec: Any, **settings: Any) -> Drafter:
     )
 
 
-@pytest.mark.parametrize("name", [name for name in DRAFTER_NAMES if name != "draft_model"])
+@pytest.mark.parametrize("name", [n for n in DRAFTER_NAMES if n not in ("draft_model", "eagle3")])
 def test_each_name_builds_its_drafter(name: str) -> None:
     drafter = build(name)
     assert isinstance(drafter, Drafter)
@@ -111,6 +114,59 @@ def test_a_draft_model_is_loaded_by_name() -> None:
     )
     assert drafter.name == "draft_model:C:/models/a.gguf"
     assert asked == ["C:/models/a.gguf"]
+
+
+def fake_head(name: str, num_blocks: int = 8) -> Eagle3Head:
+    executor = FakeExecutor(vocab_size=3)
+    return Eagle3Head(name, FakeHead(executor, all_ids(executor), num_blocks=num_blocks), LAYERS)
+
+
+def test_a_head_is_loaded_by_path_or_comes_with_the_target() -> None:
+    asked: list[str] = []
+
+    def load(name: str) -> Eagle3Head:
+        asked.append(name)
+        return fake_head(name or "shipped")
+
+    named = build("eagle3:hf:org/head", load_head=load, options={"width": 2})
+    shipped = build("eagle3", load_head=load, verify_cost=VerifyCost((1.0, 1.5)))
+    assert asked == ["hf:org/head", ""]
+    assert isinstance(named, Eagle3Drafter)
+    assert isinstance(shipped, Eagle3Drafter)
+    assert (named.name, shipped.name) == ("eagle3:hf:org/head", "eagle3:shipped")
+    assert named.options.width == 2
+    assert shipped.options.verify_cost.ratios == (1.0, 1.5)
+    assert named.capabilities.state_layers == LAYERS
+
+
+def test_a_target_without_a_head_says_what_to_do() -> None:
+    with pytest.raises(DrafterError, match=r"no head comes with Paceline.*paceline train eagle3.*'auto'"):
+        build("eagle3", load_head=lambda name: None)
+    with pytest.raises(DrafterError, match="no KV blocks"):
+        build("eagle3:a", load_head=lambda name: fake_head(name, num_blocks=0))
+
+
+def test_auto_takes_the_shipped_head_unless_told_not_to() -> None:
+    for options, layers in (({}, LAYERS), ({"use_head": False}, ())):
+        auto = build("auto", load_head=fake_head, options=options, verify_cost=VerifyCost((1.0, 1.7)))
+        assert isinstance(auto, AutoDrafter)
+        assert auto.capabilities.state_layers == layers
+        assert auto.options.eagle3.verify_cost.ratios == (1.0, 1.7)
+    assert build("auto", load_head=lambda name: None).capabilities.state_layers == ()
+
+
+@pytest.mark.parametrize("error", [ModelFileError("it is torn"), DrafterError("not yours"), OSError("gone")])
+def test_auto_does_without_a_head_that_cannot_be_used(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    def load(name: str) -> Eagle3Head:
+        raise error
+
+    assert build("auto", load_head=load).capabilities.state_layers == ()
+    (record,) = caplog.records
+    assert f"goes on without it: {error}" in record.getMessage()
+    with pytest.raises(type(error), match=str(error)):
+        build("eagle3", load_head=load)
 
 
 def test_a_ready_made_drafter_is_taken_as_it_is() -> None:
@@ -187,6 +243,9 @@ def test_what_is_built_must_be_a_drafter() -> None:
         ("draft_model:self:0", {}, "'0' is no layer count"),
         ("draft_model:self:two", {}, "'two' is no layer count"),
         ("draft_model:smollm2-135m", {}, "no loader"),
+        ("eagle3", {}, "no loader for draft heads"),
+        ("eagle3:", {}, "names no head; write eagle3 or eagle3:<path"),
+        ("eagle:a", {}, "did you mean 'eagle3'"),
         ("ngram", {"maxn": 3}, "no setting 'maxn' .did you mean 'max_n'"),
         ("none", {"max_n": 3}, "takes no options"),
         ("auto", {"suffix": 3}, "suffix=3"),

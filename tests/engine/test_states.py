@@ -1,4 +1,4 @@
-"""Hidden states reach the drafter that asked for them: those of committed tokens, without a gap, bit for bit."""
+"""Hidden states reach the drafter that asked for them: of committed tokens, gapless, bit for bit."""
 
 from __future__ import annotations
 

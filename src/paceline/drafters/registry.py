@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,22 +13,26 @@ from paceline.drafters.auto import AutoDrafter, AutoOptions
 from paceline.drafters.base import Drafter
 from paceline.drafters.custom import BuildDrafter, DraftTarget
 from paceline.drafters.draft_model import DraftModel, DraftModelDrafter, DraftModelOptions
+from paceline.drafters.eagle3 import Eagle3Drafter, Eagle3Head, Eagle3Options
 from paceline.drafters.ngram import NgramDrafter, NgramOptions
 from paceline.drafters.none import NoneDrafter
 from paceline.drafters.prediction import PredictionDrafter, PredictionOptions
 from paceline.drafters.recycle import RecycleDrafter, RecycleOptions
 from paceline.drafters.suffix import SuffixDrafter, SuffixOptions
 from paceline.drafters.verify_cost import VerifyCost
-from paceline.errors import ConfigError, nearest_name
+from paceline.errors import ConfigError, DrafterError, PacelineError, nearest_name
 from paceline.executors.base import Executor
 from paceline.kv.block_pool import BlockPool
 
-DRAFTER_NAMES = ("none", "ngram", "suffix", "recycle", "prediction", "draft_model", "auto")
+DRAFTER_NAMES = ("none", "ngram", "suffix", "recycle", "prediction", "draft_model", "eagle3", "auto")
 _SELF = "self:"
 _LEAST_DRAFT_DEPTH = 4
 _MOST_DRAFT_DEPTH = 32
 
 LoadDraftModel = Callable[[str], DraftModel]
+LoadHead = Callable[[str], Eagle3Head | None]
+
+logger = logging.getLogger("paceline.drafters")
 
 
 def build_drafter(
@@ -38,22 +43,27 @@ def build_drafter(
     num_draft_tokens: int,
     target_pool: BlockPool | None = None,
     load_draft_model: LoadDraftModel | None = None,
+    load_head: LoadHead | None = None,
     verify_cost: VerifyCost | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Drafter:
     """Return the drafter that ``spec`` names, or ``spec`` itself when it is one already.
 
     Names: ``none``, ``ngram``, ``suffix``, ``recycle``, ``prediction``, ``auto``,
-    ``draft_model:<name or path>``, ``draft_model:self:N`` (the target's first N layers), and those added with
+    ``draft_model:<name or path>``, ``draft_model:self:N`` (the target's first N layers), ``eagle3`` (the head
+    that comes with Paceline for this target), ``eagle3:<path or hf:org/repo>``, and those added with
     :func:`register_drafter` or by an installed package (see ``custom``).
     ``target_vocabulary``: text of each token id. ``num_draft_tokens``: most tokens drafted per step; sizes
     what ``suffix`` counts. ``target_pool``: the target's free KV blocks, of which the self-test of a draft
     model borrows some; without it, build before the first request runs. ``load_draft_model``: loads a draft
-    model by name or path. ``verify_cost``: measured curve for ``auto``; the conservative one otherwise.
-    ``options``: fields of the drafter's options record.
+    model by name or path. ``load_head``: loads an EAGLE-3 head by path or hub name; called with an empty
+    name it returns the target's shipped head, ``None`` when there is none. ``auto`` uses that one; when it
+    cannot be loaded, a warning says so and ``auto`` does without. ``verify_cost``: measured curve for
+    ``auto`` and ``eagle3``; the conservative one otherwise. ``options``: fields of the drafter's options
+    record.
 
     Raises ``ConfigError`` for an unknown name or option (naming the nearest), ``VocabularyMismatchError`` and
-    ``DrafterError`` when a draft model does not fit the target.
+    ``DrafterError`` when a draft model or head does not fit the target, and what the loaders raise.
     """
     check_int("num_draft_tokens", num_draft_tokens, 0)
     given = dict(options or {})
@@ -72,14 +82,17 @@ def build_drafter(
             target_pool=target_pool,
             options=DraftModelOptions(**given),
         )
+    if name == "eagle3":
+        head = _head(spec, argument, load_head)
+        return _eagle3(head, target.vocab_size, verify_cost, given)
     if argument:
         raise ConfigError(f"drafter={spec!r}: {name!r} takes nothing after a colon; valid: {_usage()}")
-    return _cheap_drafter(name, target.vocab_size, num_draft_tokens, verify_cost, given)
+    if name == "auto":
+        return _auto(target.vocab_size, num_draft_tokens, load_head, verify_cost, given)
+    return _cheap_drafter(name, target.vocab_size, num_draft_tokens, given)
 
 
-def _cheap_drafter(
-    name: str, vocab_size: int, num_draft_tokens: int, verify_cost: VerifyCost | None, given: dict[str, Any]
-) -> Drafter:
+def _cheap_drafter(name: str, vocab_size: int, num_draft_tokens: int, given: dict[str, Any]) -> Drafter:
     """Build a drafter that needs no second model."""
     if name == "none":
         if given:
@@ -93,14 +106,54 @@ def _cheap_drafter(
         return SuffixDrafter(_sized(SuffixOptions(**given), given, num_draft_tokens))
     if name == "recycle":
         return RecycleDrafter(vocab_size, RecycleOptions(**given))
-    if name == "prediction":
-        return PredictionDrafter(PredictionOptions(**given))
+    return PredictionDrafter(PredictionOptions(**given))
+
+
+def _auto(
+    vocab_size: int,
+    num_draft_tokens: int,
+    load_head: LoadHead | None,
+    verify_cost: VerifyCost | None,
+    given: dict[str, Any],
+) -> AutoDrafter:
+    """Build ``auto``, with the target's shipped head if there is one."""
     if verify_cost is not None:
         given.setdefault("verify_cost", verify_cost)
     auto = AutoOptions(**given)
     if "suffix" not in given:
         auto = replace(auto, suffix=_sized(auto.suffix, {}, num_draft_tokens))
-    return AutoDrafter(vocab_size, auto)
+    if "eagle3" not in given:
+        auto = replace(auto, eagle3=replace(auto.eagle3, verify_cost=auto.verify_cost))
+    try:
+        head = load_head("") if load_head is not None and auto.use_head else None
+        drafter = Eagle3Drafter(head, target_vocab_size=vocab_size, options=auto.eagle3) if head else None
+    except (PacelineError, OSError) as error:
+        logger.warning("the shipped draft head cannot be used; auto goes on without it: %s", error)
+        drafter = None
+    return AutoDrafter(vocab_size, auto, drafter)
+
+
+def _head(spec: str, argument: str, load_head: LoadHead | None) -> Eagle3Head:
+    """Load the head that ``argument`` names; the shipped one when it is empty."""
+    if spec.endswith(":"):
+        raise ConfigError(f"drafter={spec!r} names no head; write eagle3 or eagle3:<path or hf:org/repo>")
+    if load_head is None:
+        raise ConfigError(f"drafter={spec!r}: no loader for draft heads was given; pass load_head")
+    head = load_head(argument)
+    if head is None:
+        raise DrafterError(
+            f"drafter={spec!r}: no head comes with Paceline for this model; name one "
+            "(eagle3:<path or hf:org/repo>), train one (paceline train eagle3), or use drafter='auto'"
+        )
+    return head
+
+
+def _eagle3(
+    head: Eagle3Head, vocab_size: int, verify_cost: VerifyCost | None, given: dict[str, Any]
+) -> Eagle3Drafter:
+    if verify_cost is not None:
+        given.setdefault("verify_cost", verify_cost)
+    return Eagle3Drafter(head, target_vocab_size=vocab_size, options=Eagle3Options(**given))
 
 
 def _sized(options: SuffixOptions, given: Mapping[str, Any], num_draft_tokens: int) -> SuffixOptions:
@@ -170,5 +223,5 @@ def _ready_made(drafter: object, given: Mapping[str, Any]) -> Drafter:
 
 
 def _usage() -> str:
-    forms = {"draft_model": "draft_model:<name, path or self:N>"}
+    forms = {"draft_model": "draft_model:<name, path or self:N>", "eagle3": "eagle3[:<path or hf:org/repo>]"}
     return ", ".join(forms.get(name, name) for name in (*DRAFTER_NAMES, *custom.registered_names()))

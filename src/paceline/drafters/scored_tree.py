@@ -136,10 +136,10 @@ def merge_trees(trees: Sequence[ScoredTree], limit: int) -> ScoredTree:
                 above = 1.0 if key[0] == ROOT else union.paths[key[0]]
                 union.paths[found] = min(above, 1.0 - (1.0 - union.paths[found]) * (1.0 - path))
             place[node] = found
-    return _best_nodes(union, limit)
+    return best_nodes(union, limit)
 
 
-def _best_nodes(tree: ScoredTree, limit: int) -> ScoredTree:
+def best_nodes(tree: ScoredTree, limit: int) -> ScoredTree:
     """Return the ``limit`` likeliest nodes in falling order; parents win ties with their children."""
     paths = tree.paths
     order = sorted(range(len(paths)), key=lambda node: (-paths[node], node))[:limit]

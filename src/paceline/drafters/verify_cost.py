@@ -14,6 +14,14 @@ CONSERVATIVE_RATIOS = (1.0, 1.05, 1.12, 1.28, 1.4, 1.57, 1.8, 1.9)
 
 
 @dataclass(frozen=True, slots=True)
+class Choice:
+    """``count`` nodes to draft; ``speed``: expected tokens per time of a one-row forward (plain: 1)."""
+
+    count: int
+    speed: float
+
+
+@dataclass(frozen=True, slots=True)
 class VerifyCost:
     """The verify cost curve r(M): time of a forward with M rows ÷ time with one row.
 
@@ -41,16 +49,27 @@ class VerifyCost:
         slope = max(0.0, (self.ratios[-1] - self.ratios[0]) / (last - 1)) if last > 1 else self.ratios[0]
         return (self.ratios[-1] + slope * (rows - last)) / self.ratios[0]
 
-    def best_count(self, paths: Sequence[float], limit: int) -> int:
-        """Return how many of the first ``limit`` nodes to draft; 0 when drafting does not pay.
+    def least_slope(self, limit: int) -> float:
+        """Return the cheapest further row among the first ``limit`` drafted ones."""
+        return max(0.0, min(self.at(rows + 1) - self.at(rows) for rows in range(1, max(1, limit) + 1)))
 
-        ``paths``: falling probabilities that each node's whole path is accepted. A step that verifies n nodes
-        commits 1 + sum(paths[:n]) tokens on average and takes r(n + 1); the best n maximises their quotient.
+    def best(self, paths: Sequence[float], limit: int, spent: float = 0.0) -> Choice:
+        """Return how many of the first ``limit`` nodes to draft, and the speed that promises.
+
+        ``paths``: falling probabilities that each node's whole path is accepted. ``spent``: what drafting
+        has cost already, in one-row forwards. A step that verifies n nodes commits 1 + sum(paths[:n]) tokens
+        on average and takes spent + r(n + 1); the best n maximises their quotient. It is 0 unless that is at
+        least ``min_gain`` faster than verifying nothing.
         """
-        best, best_count, expected = 1.0 + self.min_gain, 0, 1.0
+        plain = 1.0 / (spent + 1.0)
+        best, best_count, expected = plain * (1.0 + self.min_gain), 0, 1.0
         for count, path in enumerate(paths[:limit], start=1):
             expected += path
-            speed = expected / self.at(count + 1)
+            speed = expected / (spent + self.at(count + 1))
             if speed > best:
                 best, best_count = speed, count
-        return best_count
+        return Choice(best_count, best if best_count else plain)
+
+    def best_count(self, paths: Sequence[float], limit: int) -> int:
+        """Return how many of the first ``limit`` nodes to draft; 0 when drafting does not pay."""
+        return self.best(paths, limit).count

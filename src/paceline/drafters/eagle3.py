@@ -1,0 +1,287 @@
+"""The EAGLE-3 drafter: a small head reads the target's own hidden states and writes ahead (Li et al. 2025,
+arXiv 2503.01840).
+
+A draft is a *certain* tree of the head's likeliest tokens, made in one native call and cut to the nodes that
+pay; it is exact at every temperature, since each node is checked against the target's own choice. With
+``sampling="chain"`` requests that sample get a chain of tokens drawn from the head by their own sampler
+instead, which carries its law. The head's vocabulary is a part of the target's; ids it lacks are never
+drafted.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from paceline.config import Settings, check_choice, check_float, check_int
+from paceline.drafters.base import DraftContext, DrafterCapabilities
+from paceline.drafters.head_api import DraftShape, HeadExecutor
+from paceline.drafters.head_pace import HeadPace
+from paceline.drafters.head_sequence import HeadSequence
+from paceline.drafters.scored_tree import ConfidenceTable, ScoredTree, best_nodes
+from paceline.drafters.trust import Trust
+from paceline.drafters.verify_cost import VerifyCost
+from paceline.errors import ConfigError, DrafterError
+from paceline.kv.block_pool import BlockPool
+from paceline.records import EMPTY_DRAFT, Draft, FloatArray, StepObservation, TokenLaw
+from paceline.tree import ROOT
+
+Sampling = Literal["tree", "chain"]
+
+
+@dataclass(frozen=True, slots=True)
+class Eagle3Options(Settings):
+    """``verify_cost``: the curve r(M). ``step_cost``: c, time of one draft step ÷ time of a one-row target
+    forward. ``max_depth``: most levels of a draft; ``width``: nodes per level that are drafted on from (1: a
+    chain). ``sampling``: what requests that sample are drafted by: ``tree``, the likeliest tokens, or
+    ``chain``, tokens drawn from the head.
+    """
+
+    verify_cost: VerifyCost = field(default_factory=VerifyCost)
+    step_cost: float = 0.06
+    max_depth: int = 7
+    width: int = 3
+    sampling: Sampling = "tree"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.verify_cost, VerifyCost):
+            raise ConfigError(f"eagle3: verify_cost={self.verify_cost!r}: give a VerifyCost")
+        check_float("eagle3: step_cost", self.step_cost, 0.0, 10.0)
+        check_int("eagle3: max_depth", self.max_depth, 1, 64)
+        check_int("eagle3: width", self.width, 1, 64)
+        check_choice("eagle3: sampling", self.sampling, ("tree", "chain"))
+
+
+@dataclass(frozen=True, slots=True)
+class Eagle3Head:
+    """A loaded head. ``state_layers``: the target layers whose incoming states it reads, in its order."""
+
+    name: str
+    executor: HeadExecutor
+    state_layers: tuple[int, ...]
+
+
+class Eagle3Session:
+    """Drafting for one request. ``pace``: what the head has shown; ``spent``: cost of the last :meth:`grow`.
+
+    The head's cache follows the target's states, not its own drafts: see :class:`HeadSequence`.
+    """
+
+    __slots__ = (
+        "_executor",
+        "_grown",
+        "_num_levels",
+        "_options",
+        "_padded",
+        "_paths",
+        "_sampler",
+        "_samples",
+        "_sequence",
+        "_table",
+        "_trust",
+        "pace",
+        "spent",
+    )
+
+    def __init__(
+        self,
+        head: Eagle3Head,
+        pool: BlockPool,
+        vocab_size: int,
+        options: Eagle3Options,
+        table: ConfidenceTable,
+        context: DraftContext,
+    ) -> None:
+        self._executor = head.executor
+        self._options = options
+        self._table = table
+        self._sampler = context.sampler
+        self._samples = options.sampling == "chain" and context.rule != "greedy"
+        self._sequence = HeadSequence(head.executor, pool, context.prompt_token_ids)
+        # Ids outside the draft vocabulary are never drawn.
+        self._padded: FloatArray = np.full(vocab_size if self._samples else 0, -np.inf, dtype=np.float32)
+        self._grown = ScoredTree()
+        self._paths: list[float] = []
+        self._num_levels = 0
+        self._trust = Trust()
+        self.pace = HeadPace(options.verify_cost, options.step_cost)
+        self.spent = 0.0
+
+    @property
+    def num_cached(self) -> int:
+        """Pairs whose keys and values the head holds."""
+        return self._sequence.cached
+
+    def propose(self, budget: int) -> Draft:
+        """Return the tree or chain that promises the most tokens per second.
+
+        Empty while the states of the prompt have not come, past the head's context, while other requests hold
+        so many blocks of its cache that this one does not fit, and where the head does not pay.
+        """
+        if self._samples:
+            return self._propose_chain(budget)
+        if not self.pace.pays(1.0):
+            return EMPTY_DRAFT
+        tree = self.grow(budget, self._trust.factor)
+        if not len(tree):
+            return EMPTY_DRAFT
+        self._paths, factor = tree.paths, self._trust.factor
+        choice = self._options.verify_cost.best([path * factor for path in tree.paths], budget, self.spent)
+        self.pace.promised(choice.speed)
+        return tree.draft(choice.count)
+
+    def observe(self, step: StepObservation) -> None:
+        """Learn how the last draft fared and take the states of the tokens it confirmed."""
+        if step.committed:
+            verified = len(step.draft)
+            if verified and self._paths:
+                self._trust.learn(sum(self._paths[:verified]), step.num_accepted_tokens)
+            self.learn(step)
+        self._sequence.observe(step.states, step.committed)
+
+    def stop(self) -> None:
+        """Give the blocks back."""
+        self._sequence.release()
+
+    def grow(self, limit: int, factor: float = 1.0) -> ScoredTree:
+        """Return up to ``limit`` candidates, likeliest path first; one native call.
+
+        ``factor``: how much likelier or unlikelier paths have turned out than this request's estimates.
+        """
+        self.spent = 0.0
+        levels = self._room(min(limit, self._options.max_depth))
+        if levels <= 0:
+            return ScoredTree()
+        width = min(self._options.width, limit)
+        opened = self._sequence.open(spare=max(limit, width * levels))
+        if opened is None:
+            return ScoredTree()
+        states, batch = opened
+        shape = DraftShape(limit, levels, width, self.pace.least_parent(limit, factor))
+        drafted = self._executor.draft(batch, states, shape)
+        self._sequence.close()
+        tree = self._scored(drafted.tokens.tolist(), drafted.parents.tolist(), drafted.log_probs.tolist())
+        self._grown = tree
+        self.spent = self._options.step_cost * max(1, self._num_levels)
+        return tree
+
+    def learn(self, step: StepObservation) -> None:
+        """Compare the last candidates with what was committed, whether or not they were verified."""
+        self._grown.learn(self._table, step.committed)
+        if self._num_levels:
+            accepted = self._num_right(step)
+            self.pace.learn(self._num_levels, accepted, len(step.committed))
+        self._grown = ScoredTree()
+        self._paths = []
+        self._num_levels = 0
+
+    def _num_right(self, step: StepObservation) -> int:
+        """Return how many committed tokens lie on one path of the candidates."""
+        if not len(self._grown):
+            return step.num_accepted_tokens
+        children = {
+            (parent, token): node
+            for node, (parent, token) in enumerate(zip(self._grown.parents, self._grown.tokens, strict=True))
+        }
+        node, depth = ROOT, 0
+        for token in step.committed:
+            if (node, token) not in children:
+                break
+            node, depth = children[node, token], depth + 1
+        return depth
+
+    def _scored(self, tokens: list[int], parents: list[int], log_probs: list[float]) -> ScoredTree:
+        """Return the drafted nodes with the acceptance this head has shown at their confidence."""
+        tree = ScoredTree()
+        depths: list[int] = []
+        for token, parent, log_prob in zip(tokens, parents, log_probs, strict=True):
+            above = 0.0 if parent == ROOT else log_probs[parent]
+            raw = min(1.0, math.exp(log_prob - above))
+            path = (1.0 if parent == ROOT else tree.paths[parent]) * self._table.estimate(raw)
+            tree.add(token, parent, raw, path)
+            depths.append(1 if parent == ROOT else depths[parent] + 1)
+        self._num_levels = max(depths, default=0)
+        return best_nodes(tree, len(tree))
+
+    def _room(self, levels: int) -> int:
+        """Return how many of ``levels`` fit the head's context; 0 until all states are there."""
+        if not self._sequence.is_complete:
+            return 0
+        # Level d + 1 comes from a row at position (pairs - 1) + d.
+        return min(levels, self._executor.max_context - (len(self._sequence.tokens) - 1) + 1)
+
+    def _propose_chain(self, budget: int) -> Draft:
+        """Return a chain drawn from the head through the request's own filters, with the laws."""
+        room = self._room(min(budget, self._options.max_depth))
+        if room <= 0:
+            return EMPTY_DRAFT
+        asked = self.pace.pays(1.0)
+        depth = max(1, self.pace.chain_depth(room)) if asked else 0
+        opened = self._sequence.open(spare=depth) if depth else None
+        if opened is None:
+            return EMPTY_DRAFT
+        states, batch = opened
+        tokens: list[int] = []
+        laws: list[TokenLaw] = []
+        carried = self._executor.project(states)
+        while True:
+            logits, out = self._executor.forward(batch, carried)
+            token, law = self._sampler.draw(self._in_target_ids(logits[0]), tuple(tokens))
+            tokens.append(token)
+            if law is not None:
+                laws.append(law)
+            if len(tokens) == depth:
+                break
+            batch, carried = self._sequence.step(token, depth=len(tokens) - 1), out[-1:].copy()
+        self._sequence.close()
+        self._num_levels = depth
+        return Draft.chain(tokens, laws or None)
+
+    def _in_target_ids(self, logits: FloatArray) -> FloatArray:
+        """Return ``logits`` [Vd] as [V] of the target, -inf where the head has no row."""
+        self._padded[self._executor.draft_to_target] = logits
+        return self._padded
+
+
+class Eagle3Drafter:
+    """Opens :class:`Eagle3Session` objects that share the head's KV blocks and its calibration.
+
+    Raises ``DrafterError`` when the head's cache holds no block.
+    """
+
+    def __init__(
+        self, head: Eagle3Head, *, target_vocab_size: int, options: Eagle3Options | None = None
+    ) -> None:
+        self.options = options or Eagle3Options()
+        self.head = head
+        self._target_vocab_size = target_vocab_size
+        if head.executor.num_blocks <= 0:
+            raise DrafterError(f"head {head.name!r} has no KV blocks; give its cache at least one")
+        self._pool = BlockPool(head.executor.num_blocks)
+        # A head is as sure of greedy choices as of draws, but not as often right.
+        self._tables = {True: ConfidenceTable(), False: ConfidenceTable()}
+
+    @property
+    def name(self) -> str:
+        return f"eagle3:{self.head.name}"
+
+    @property
+    def capabilities(self) -> DrafterCapabilities:
+        return DrafterCapabilities(
+            can_branch=self.options.width > 1,
+            gives_probabilities=self.options.sampling == "chain",
+            state_layers=self.head.state_layers,
+        )
+
+    @property
+    def num_free_blocks(self) -> int:
+        """KV blocks of the head that no request holds."""
+        return self._pool.num_free
+
+    def start(self, context: DraftContext) -> Eagle3Session:
+        """Open a session; it drafts once the states of the prompt have come."""
+        table = self._tables[context.rule == "greedy"]
+        return Eagle3Session(self.head, self._pool, self._target_vocab_size, self.options, table, context)

@@ -1,0 +1,113 @@
+"""One request's pairs in the KV cache of a draft head.
+
+Pair i is the target's hidden state of token i with the embedding of token i + 1; it is stored in slot i. A
+pair is complete once both are committed, so a stored pair is never taken back: rollback only frees the slots
+behind that drafted nodes used. States wait until their pair is computed (catch-up): in the same pass as the
+next draft, or in chunks when many have come together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from paceline.drafters.head_api import HeadExecutor
+from paceline.errors import DrafterError
+from paceline.executors.base import ForwardBatch
+from paceline.kv.block_pool import BlockPool
+from paceline.kv.block_table import BlockTable
+from paceline.records import FloatArray, HiddenStates
+
+CHUNK_ROWS = 256  # rows of one pass while catching up
+
+
+class HeadSequence:
+    """``tokens``: all committed ones. ``cached``: pairs whose keys and values are stored."""
+
+    __slots__ = ("_executor", "_pool", "_waiting", "cached", "num_states", "table", "tokens")
+
+    def __init__(self, executor: HeadExecutor, pool: BlockPool, prompt: Sequence[int]) -> None:
+        self._executor = executor
+        self._pool = pool
+        self._waiting: list[FloatArray] = []  # states of positions cached … num_states - 1
+        self.table = BlockTable(pool, executor.block_size)
+        self.tokens = list(prompt)
+        self.cached = 0
+        self.num_states = 0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the states of all tokens but the last have come, so that the next one can be drafted."""
+        return self.num_states >= len(self.tokens) - 1 >= 1
+
+    def observe(self, states: HiddenStates | None, committed: Sequence[int]) -> None:
+        """Take what a step told; states that are known already (after a preemption) are skipped."""
+        self.tokens.extend(committed)
+        if len(self.tokens) - 1 > self._executor.max_context:
+            self.release()  # nothing can be drafted any more
+            return
+        if states is not None:
+            self._take(states)
+        while min(self.num_states, len(self.tokens) - 1) - self.cached > CHUNK_ROWS:
+            if not self._reserve(self.cached + CHUNK_ROWS):
+                return
+            states_now, batch = self._next_pairs(CHUNK_ROWS, 0)
+            self._executor.forward(batch, self._executor.project(states_now))
+            self._store(CHUNK_ROWS)
+
+    def open(self, spare: int) -> tuple[FloatArray, ForwardBatch] | None:
+        """Return the waiting states and the pass that computes their pairs, with ``spare`` slots behind.
+
+        ``None`` when too few blocks are free, or when no pair is new since the last draft. Call
+        :meth:`close` once that pass is computed.
+        """
+        length = len(self.tokens) - 1
+        if self.cached >= length or not self._reserve(length + spare):
+            return None
+        return self._next_pairs(length - self.cached, 1)
+
+    def close(self) -> None:
+        """Count the pairs of :meth:`open` as stored and free the slots behind them."""
+        self._store(len(self.tokens) - 1 - self.cached)
+        self.table.truncate(self.cached)
+
+    def release(self) -> None:
+        """Give back everything."""
+        self._waiting.clear()
+        self.table.truncate(0)
+        self.cached = self.num_states = 0
+
+    def step(self, token: int, depth: int, num_logits: int = 1) -> ForwardBatch:
+        """Return the pass of drafted ``token`` at ``depth`` (0: right behind the last pair)."""
+        return ForwardBatch.chain([token], len(self.tokens) - 1 + depth, self.table.blocks, num_logits)
+
+    def _take(self, states: HiddenStates) -> None:
+        known = self.num_states - states.start
+        if known < 0:
+            raise DrafterError(
+                f"hidden states came from position {states.start} on, but only {self.num_states} are known"
+            )
+        if known < len(states):
+            self._waiting.append(states.rows[known:])
+            self.num_states = states.start + len(states)
+
+    def _reserve(self, length: int) -> bool:
+        if self.table.blocks_missing(length) > self._pool.num_free:
+            return False
+        self.table.reserve(length)
+        return True
+
+    def _next_pairs(self, count: int, num_logits: int) -> tuple[FloatArray, ForwardBatch]:
+        if len(self._waiting) > 1:
+            self._waiting = [np.concatenate(self._waiting)]
+        start = self.cached
+        tokens = self.tokens[start + 1 : start + 1 + count]
+        batch = ForwardBatch.chain(tokens, start, self.table.blocks, num_logits)
+        return self._waiting[0][:count], batch
+
+    def _store(self, count: int) -> None:
+        """Count ``count`` more pairs as stored and let go of their states."""
+        self.cached += count
+        left = self._waiting[0][count:]
+        self._waiting = [left.copy()] if len(left) else []
