@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from paceline.models.spec import RopeSpec, TensorSource
@@ -70,9 +71,11 @@ class Eagle3Files:
     ``input_norm.weight`` [n * Ht], ``fc_norm.I.weight`` [Ht], and per layer the names of
     :class:`~paceline.models.spec.TensorSource`, where ``blk.0.attn_norm`` normalises the embedding,
     ``blk.0.attn_norm_2`` the state, and ``blk.0.attn_q|k|v`` have 2 H columns (embedding first).
-    ``draft_to_target`` int32 [Vd]: absolute target id of each draft id, rising.
+    ``draft_to_target`` int32 [Vd]: absolute target id of each draft id, rising. ``read_tokens`` returns the
+    text of each target id as the tokenizer that lies with the head spells it; ``None``: none lies with it.
     """
 
     spec: Eagle3Spec
     source: TensorSource
     draft_to_target: IntArray
+    read_tokens: Callable[[], Sequence[str]] | None = None

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import ModelFileError, ModelNotFoundError
-from paceline.models.ggml_types import GGML_TYPES
+from paceline.models.ggml_types import GGML_TYPES, GgmlType
 from paceline.models.string_array import StringArray
 
 MAGIC = b"GGUF"
@@ -100,15 +100,15 @@ def is_gguf(path: Path) -> bool:
         return file.read(4) == MAGIC
 
 
-def read_gguf_header(path: Path) -> GgufHeader:
-    """Parse and check the header of ``path``.
+def read_gguf_header(path: Path, types: Mapping[int, GgmlType] = GGML_TYPES) -> GgufHeader:
+    """Parse and check the header of ``path``. ``types``: storage types that are accepted, by number.
 
     Raises ``ModelNotFoundError`` when there is no such file and ``ModelFileError``, naming what is wrong and
     where, when it is not a GGUF file that can be read.
     """
     try:
         with path.open("rb") as file:
-            return _HeaderParser(file, path).parse()
+            return _HeaderParser(file, path, types).parse()
     except FileNotFoundError as error:
         raise ModelNotFoundError(f"there is no model file {str(path)!r}") from error
     except OSError as error:
@@ -118,7 +118,8 @@ def read_gguf_header(path: Path) -> GgufHeader:
 class _HeaderParser:
     """A cursor over the start of the file that reads on only as far as the header goes."""
 
-    def __init__(self, file: IO[bytes], path: Path) -> None:
+    def __init__(self, file: IO[bytes], path: Path, types: Mapping[int, GgmlType]) -> None:
+        self._types = types
         self._file = file
         self._path = path
         self._size = path.stat().st_size
@@ -247,13 +248,13 @@ class _HeaderParser:
         return tensors
 
     def _tensor_bytes(self, name: str, shape: tuple[int, ...], kind: int) -> int:
-        if kind not in GGML_TYPES:
-            known = " ".join(known.name for known in GGML_TYPES.values())
+        if kind not in self._types:
+            known = " ".join(known.name for known in self._types.values())
             raise self._error(f"stores tensor {name!r} as type {_type_label(kind)}; supported are {known}")
         if 0 in shape:
             raise self._error(f"gives tensor {name!r} the empty shape {shape}")
         try:
-            return math.prod(shape[:-1]) * GGML_TYPES[kind].row_bytes(shape[-1])
+            return math.prod(shape[:-1]) * self._types[kind].row_bytes(shape[-1])
         except ValueError as error:
             raise self._error(f"gives tensor {name!r} the shape {shape}, but {error}") from error
 

@@ -40,7 +40,7 @@ def load_gguf_spec(header: GgufHeader, max_context: int | None = None) -> tuple[
     _refuse_experts(metadata)
     source = GgufSource(header, _splits(metadata, header) if family.fused else {})
     try:
-        spec = _SpecBuilder(architecture, family, metadata, source).build(max_context)
+        spec = SpecBuilder(architecture, family, metadata, source).build(max_context)
         check_tensors(spec, source.tensors, ignored=ROPE_TENSORS)
     except BaseException:
         source.close()
@@ -92,7 +92,7 @@ def _head_shape(metadata: Metadata) -> tuple[int, int, int]:
     return heads, kv_heads, head_dim
 
 
-class _SpecBuilder:
+class SpecBuilder:
     def __init__(self, architecture: str, family: Family, metadata: Metadata, source: GgufSource) -> None:
         self._architecture = architecture
         self._family = family

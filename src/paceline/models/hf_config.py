@@ -143,7 +143,7 @@ def _windows(config: HfConfig) -> tuple[int, ...]:
         return (0,) * num_layers
     kinds = config.values.get("layer_types")
     if kinds is not None:
-        return _windows_by_kind(config, kinds, window)
+        return windows_by_kind(config, kinds, window)
     if config.architecture.startswith("qwen"):
         first = fields.integer("max_window_layers", 28, low=0)
         return tuple(window if layer >= first else 0 for layer in range(num_layers))
@@ -153,7 +153,8 @@ def _windows(config: HfConfig) -> tuple[int, ...]:
     return windows_by_period(num_layers, window, config.family.window_period)
 
 
-def _windows_by_kind(config: HfConfig, kinds: object, window: int) -> tuple[int, ...]:
+def windows_by_kind(config: HfConfig, kinds: object, window: int) -> tuple[int, ...]:
+    """Return each layer's window by the names in ``layer_types``."""
     known = {"sliding_attention": window, "full_attention": 0}
     is_list = isinstance(kinds, list) and all(isinstance(kind, str) and kind in known for kind in kinds)
     if not isinstance(kinds, list) or not is_list or len(kinds) != config.num_layers:

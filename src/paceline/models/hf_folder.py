@@ -16,14 +16,14 @@ from paceline.models.tensor_layout import check_tensors
 if TYPE_CHECKING:
     from paceline.models.tokenizer import Tokenizer
 
-_QUANTS = {"none": None, "q8": ggml_types.Q8_0, "q4": ggml_types.Q4_0}
+QUANTS = {"none": None, "q8": ggml_types.Q8_0, "q4": ggml_types.Q4_0}
 
 
 def load_hf_folder(folder: Path, quant: Quant, max_context: int | None) -> ModelFiles:
     """Return the model in ``folder``. Raises ``ModelFileError``, naming the file and what is wrong in it."""
     config = HfConfig(read_json_object(folder / "config.json"), folder / "config.json")
     stored = read_folder_tensors(folder)
-    source = HfSource(stored, config.family, _fused(config) if config.family.fused else {}, _QUANTS[quant])
+    source = HfSource(stored, config.family, _fused(config) if config.family.fused else {}, QUANTS[quant])
     try:
         if config.is_tied:
             source.drop("output.weight")

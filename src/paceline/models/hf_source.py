@@ -24,7 +24,7 @@ _TOP_NAMES = {
     "model.norm.weight": "output_norm.weight",
     "lm_head.weight": "output.weight",
 }
-_LAYER_NAMES = {
+LAYER_NAMES = {
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",
     "self_attn.q_proj": "attn_q",
@@ -139,7 +139,7 @@ class HfSource:
         layer = _LAYER.fullmatch(name)
         if layer is None:
             return _TOP_NAMES.get(name, name)
-        names = _LAYER_NAMES | (_POST_NORM_NAMES if self._family.has_post_norms else {})
+        names = LAYER_NAMES | (_POST_NORM_NAMES if self._family.has_post_norms else {})
         return f"blk.{layer[1]}.{names[layer[2]]}.{layer[3]}" if layer[2] in names else name
 
     def _present(self, name: str, tensor: StoredTensor, first_row: int, shape: tuple[int, ...]) -> None:

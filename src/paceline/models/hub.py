@@ -18,6 +18,8 @@ FOLDER_FILES = (
     "*.safetensors",
 )
 """What of a repository makes a folder that can be loaded."""
+HEAD_BINARY = "pytorch_model.bin"
+"""Fetched for EAGLE-3 heads without safetensors alone: of a whole model it would be a second copy."""
 _NAME = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(?::(?P<file>[^:]+))?")
 
 
@@ -70,7 +72,10 @@ def pull_hub_model(name: str) -> Path:
     try:
         if parts.file is not None:
             return Path(hf_hub_download(parts.repo, parts.file))
-        return Path(snapshot_download(parts.repo, allow_patterns=list(FOLDER_FILES)))
+        folder = Path(snapshot_download(parts.repo, allow_patterns=list(FOLDER_FILES)))
+        if _is_old_head(folder):
+            hf_hub_download(parts.repo, HEAD_BINARY)
+        return folder
     except GatedRepoError as error:
         raise DownloadError(
             f"{parts.repo} asks for its terms to be accepted: do so on huggingface.co/{parts.repo}, then run "
@@ -82,3 +87,12 @@ def pull_hub_model(name: str) -> Path:
         raise DownloadError(
             f"fetching {name} failed ({error}); what has arrived is kept: run the same command again"
         ) from error
+
+
+def _is_old_head(folder: Path) -> bool:
+    """Return whether a fetched folder is an EAGLE-3 head whose weights are not there as safetensors."""
+    config = folder / "config.json"
+    if not config.is_file() or list(folder.glob("*.safetensors")):
+        return False
+    text = config.read_text(encoding="utf-8", errors="replace")
+    return '"draft_vocab_size"' in text or '"eagle_config"' in text

@@ -54,21 +54,31 @@ def check_tensors(spec: ModelSpec, tensors: Mapping[str, TensorInfo], ignored: I
     Raises one ``ModelFileError`` that lists every missing tensor, every wrong shape (both shapes) and every
     tensor the architecture has no use for (leaving it out would change answers in silence).
     """
-    expected = expected_tensors(spec)
-    faults = [f"{name} {list(shape)} is missing" for name, shape in expected.items() if name not in tensors]
+    shapes = {name: info.shape for name, info in tensors.items() if name not in set(ignored)}
+    faults = layout_faults(expected_tensors(spec), shapes)
+    if faults:
+        raise layout_error(f"{spec.name}: its tensors do not make a {spec.architecture} model", faults)
+
+
+def layout_faults(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """Return one phrase for every missing, wrong and unknown tensor."""
+    faults = [f"{name} {list(shape)} is missing" for name, shape in expected.items() if name not in found]
     faults += [
-        f"{name} is {list(tensors[name].shape)}, expected {list(shape)}"
+        f"{name} is {list(found[name])}, expected {list(shape)}"
         for name, shape in expected.items()
-        if name in tensors and tensors[name].shape != shape
+        if name in found and found[name] != shape
     ]
     faults += [
-        f"{name} is not known" for name in tensors if name not in expected and name not in set(ignored)
+        f"{name} is not known (it is {list(shape)})" for name, shape in found.items() if name not in expected
     ]
-    if not faults:
-        return
-    shown = "; ".join(faults[:MOST_NAMED])
-    more = f"; and {len(faults) - MOST_NAMED} more" if len(faults) > MOST_NAMED else ""
-    raise ModelFileError(
-        f"{spec.name}: its tensors do not make a {spec.architecture} model: {shown}{more}. "
+    return faults
+
+
+def layout_error(what: str, faults: list[str], most_named: int = MOST_NAMED) -> ModelFileError:
+    """Return the error that names the first ``most_named`` faults and counts the rest."""
+    shown = "; ".join(faults[:most_named])
+    more = f"; and {len(faults) - most_named} more" if len(faults) > most_named else ""
+    return ModelFileError(
+        f"{what}: {shown}{more}. "
         "The file is incomplete or of another architecture: download or convert it again"
     )
