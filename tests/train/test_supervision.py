@@ -8,7 +8,7 @@ from paceline.errors import ConfigError
 from paceline.models.loading import load_model_files
 from paceline.models.tokenizer import Tokenizer
 from paceline.train.rows import Row
-from paceline.train.supervision import count_supervised, render_row, supervised_positions
+from paceline.train.supervision import MIN_RESPONSE, count_supervised, render_row, supervised_positions
 from support.tiny_models import write_tiny_gguf
 
 
@@ -21,7 +21,8 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 def test_the_first_token_of_a_reply_is_the_targets_own() -> None:
     """Worked example of ``ttt``: t0 … t5 with the reply from t3 on. Chains predict t4 and t5."""
     assert list(supervised_positions(6, 3)) == [4, 5]
-    assert list(supervised_positions(6, 4)) == [], "one is read, one predicted, and no law is left"
+    assert list(supervised_positions(6, 4)) == [5]
+    assert list(supervised_positions(6, 5)) == [], "the only token is the target's own"
     assert list(supervised_positions(3, 3)) == []
 
 
@@ -31,15 +32,17 @@ def test_the_trainer_supervises_the_same_number() -> None:
     import numpy as np
     import torch
 
-    from paceline.train.batches import CapturedSequence, make_batch
+    from paceline.train.batches import MIN_REPLY_TOKENS, make_batch
+    from paceline.train.captured import CapturedSequence
 
-    item = CapturedSequence(np.arange(9, dtype=np.int32), np.zeros((9, 8), np.uint16), 4)
+    assert MIN_REPLY_TOKENS == MIN_RESPONSE
+    item = CapturedSequence("r", "s", np.arange(9, dtype=np.int32), np.zeros((9, 8), np.uint16), 4)
     batch = make_batch([item], torch.zeros((9, 2)), 2)
     assert (batch.chain_positions + 2).tolist() == list(supervised_positions(9, 4))
 
 
 def test_zero_supervised_tokens_is_an_error() -> None:
-    rows = [Row("a", "s", (1, 2), (3,), 0.0), Row("b", "s", (1, 2), (3, 4), 0.0)]
+    rows = [Row("a", "s", (1, 2), (3,), 0.0), Row("b", "s", (1, 2), (), 0.0)]
     with pytest.raises(ConfigError, match="zero supervised tokens in 2 rows"):
         count_supervised(rows)
     assert count_supervised([*rows, Row("c", "s", (1,), (2, 3, 4, 5), 0.0)]) == 3

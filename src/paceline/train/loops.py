@@ -78,3 +78,9 @@ def without_loops(rows: Iterable[Row], counts: LoopCounts) -> Iterator[Row]:
         counts.num_tokens_left_out += len(row.response) - tokens
         if not is_dropped:
             yield kept
+
+
+def distinct_share(tokens: Sequence[int]) -> float:
+    """Return the number of different 4-grams ÷ the number of 4-grams; 1.0 for shorter texts."""
+    grams = [tuple(tokens[i : i + _GRAM]) for i in range(len(tokens) - _GRAM + 1)]
+    return len(set(grams)) / len(grams) if grams else 1.0

@@ -18,9 +18,8 @@ if TYPE_CHECKING:
 
     from paceline.models.tokenizer import Tokenizer
 
-MIN_RESPONSE = 3
-"""Shorter responses hold no chain: one token that is read, one that is predicted, and the last one, whose law
-nobody asks for."""
+MIN_RESPONSE = 2
+"""A shorter response holds nothing to predict: its only token is the target's own."""
 LEGEND = (
     "[dim]context[/] · [green]supervised[/] · [green underline]supervised, outside the draft vocabulary[/] · "
     "[red strike]left out as a loop[/]"
