@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paceline.executors.cpu import ISA_VARIABLE, available_paths, native_model
+from paceline.executors.cpu import ISA_VARIABLE, available_paths
+from paceline.executors.native_model import native_model
 from paceline.models.spec import ModelSpec, TensorSource
 from paceline.native import _core
 from support.native_batches import Rows, load_executor, open_gguf, run

@@ -14,9 +14,10 @@ from typing import Literal
 import numpy as np
 
 from paceline.config import check_int
-from paceline.errors import ConfigError, ModelFileError, nearest_name
+from paceline.errors import ConfigError, nearest_name
 from paceline.executors.base import ForwardBatch
-from paceline.models.spec import ModelSpec, TensorInfo, TensorSource
+from paceline.executors.native_model import native_model
+from paceline.models.spec import ModelSpec, TensorSource
 from paceline.native import _core
 from paceline.records import FloatArray, IntArray
 
@@ -25,21 +26,6 @@ _Arrays = tuple[IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntA
 ISA_VARIABLE = "PACELINE_ISA"
 MAX_ROWS = 512
 """Rows of one native pass; longer batches are split, which changes no result."""
-
-_READ_BYTES = 4 << 20
-_WEIGHTS = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_down")
-_GATE_UP = ("ffn_gate", "ffn_up")
-_VECTORS = (
-    "attn_norm.weight",
-    "ffn_norm.weight",
-    "post_attention_norm.weight",
-    "post_ffw_norm.weight",
-    "attn_q_norm.weight",
-    "attn_k_norm.weight",
-    "attn_q.bias",
-    "attn_k.bias",
-    "attn_v.bias",
-)
 
 
 def available_paths() -> list[str]:
@@ -64,87 +50,6 @@ def chosen_path() -> str:
 def default_threads() -> int:
     """Return the number of processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _rows_at_a_time(info: TensorInfo) -> int:
-    return max(16, _READ_BYTES // info.row_bytes // 16 * 16)
-
-
-def _add_weight(model: _core.Model, source: TensorSource, layer: int, name: str, float32: bool) -> None:
-    full_name = _full_name(layer, name)
-    info = source.tensors[full_name]
-    rows, cols = info.shape
-    model.add_weight(layer, name, rows, cols, info.ggml_type, float32)
-    _load_rows(model, source, layer, name)
-
-
-def _add_gate_up(model: _core.Model, source: TensorSource, layer: int, float32: bool) -> None:
-    gate, up = (source.tensors[_full_name(layer, name)] for name in _GATE_UP)
-    if gate.shape != up.shape:
-        raise ModelFileError(f"{gate.name} is {gate.shape} but {up.name} is {up.shape}: they must be alike")
-    rows, cols = gate.shape
-    model.add_gate_up(layer, rows, cols, gate.ggml_type, up.ggml_type, float32)
-    for name in _GATE_UP:
-        _load_rows(model, source, layer, name)
-
-
-def _full_name(layer: int, name: str) -> str:
-    return f"{name}.weight" if layer < 0 else f"blk.{layer}.{name}.weight"
-
-
-def _load_rows(model: _core.Model, source: TensorSource, layer: int, name: str) -> None:
-    info = source.tensors[_full_name(layer, name)]
-    rows, piece = info.shape[0], _rows_at_a_time(info)
-    for start in range(0, rows, piece):
-        data = source.read_rows(info.name, start, min(piece, rows - start))
-        model.load_rows(layer, name, start, info.ggml_type, data)
-
-
-def _read_vector(source: TensorSource, name: str) -> FloatArray:
-    from paceline.models.spec import GGML_VECTOR_DTYPES
-
-    info = source.tensors[name]
-    raw = source.read_rows(name, 0, 1)
-    return np.ascontiguousarray(raw.view(GGML_VECTOR_DTYPES[info.ggml_type]), dtype=np.float32)
-
-
-def native_model(spec: ModelSpec, source: TensorSource, *, float32: bool = False) -> _core.Model:
-    """Repack the tensors of ``source`` for the native executor.
-
-    ``float32=True`` expands every weight to float32, the reference for accuracy; otherwise GGUF blocks keep
-    their values and sizes. ``source`` stays open.
-    """
-    model = _core.Model(
-        layers=spec.num_layers,
-        hidden=spec.hidden_size,
-        heads=spec.num_heads,
-        kv_heads=spec.num_kv_heads,
-        head_dim=spec.head_dim,
-        ffn=spec.ffn_size,
-        vocab=spec.vocab_size,
-        eps=spec.norm_eps,
-        gelu=spec.activation == "gelu_tanh",
-        attention_scale=spec.attention_scale,
-        attention_softcap=spec.attention_softcap,
-        final_softcap=spec.final_softcap,
-        embedding_scale=spec.embedding_scale,
-        ropes=[
-            (list(r.inverse_frequencies), r.style == "interleaved", r.attention_factor) for r in spec.ropes
-        ],
-        layer_ropes=list(spec.layer_ropes),
-        layer_windows=list(spec.layer_windows),
-    )
-    for name in ("token_embd",) if spec.tied_head else ("token_embd", "output"):
-        _add_weight(model, source, -1, name, float32)
-    model.set_vector(-1, "output_norm.weight", _read_vector(source, "output_norm.weight"))
-    for layer in range(spec.num_layers):
-        for name in _WEIGHTS:
-            _add_weight(model, source, layer, name, float32)
-        _add_gate_up(model, source, layer, float32)
-        for name in _VECTORS:
-            if (full := f"blk.{layer}.{name}") in source.tensors:
-                model.set_vector(layer, name, _read_vector(source, full))
-    return model
 
 
 class CpuExecutor:
@@ -240,8 +145,13 @@ class CpuExecutor:
 
     @property
     def pool(self) -> _core.ThreadPool:
-        """The threads, for measurements that want to use the same ones."""
+        """The threads, for heads and measurements that use the same ones."""
         return self._pool
+
+    @property
+    def model(self) -> _core.Model:
+        """The repacked weights, for heads that read the same embedding."""
+        return self._model
 
     def forward(self, batch: ForwardBatch) -> FloatArray:
         """See :meth:`Executor.forward`. Batches longer than ``MAX_ROWS`` run as several passes."""

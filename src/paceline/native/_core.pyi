@@ -39,6 +39,7 @@ class Model:
         head_dim: int,
         ffn: int,
         vocab: int,
+        outputs: int,
         eps: float,
         gelu: bool,
         attention_scale: float,
@@ -57,6 +58,16 @@ class Model:
     ) -> None: ...
     def load_rows(self, layer: int, name: str, start: int, ggml_type: int, data: _Bytes) -> None: ...
     def set_vector(self, layer: int, name: str, values: _Floats) -> None: ...
+    def set_pairs(
+        self,
+        *,
+        states: int,
+        state_width: int,
+        norm_before_residual: bool,
+        norm_output: bool,
+        target: Model | None,
+    ) -> None: ...
+    def take_output_rows(self, target: Model, ids: _Ints) -> None: ...
     def dequantize_row(self, layer: int, name: str, row: int, out: _Floats) -> None: ...
     @property
     def weight_bytes(self) -> int: ...
@@ -103,6 +114,37 @@ class Decoder:
         states: _Floats,
         /,
     ) -> None: ...
+    def project(self, states: _Floats, projected: _Floats, /) -> None: ...
+    def catch_up(
+        self,
+        tokens: _Ints,
+        sequences: _Ints,
+        slots: _Ints,
+        prefix_lengths: _Ints,
+        tail_offsets: _Ints,
+        tails: _Ints,
+        block_offsets: _Ints,
+        blocks: _Ints,
+        logit_rows: _Ints,
+        states: _Floats,
+        /,
+    ) -> None: ...
+    def forward_pairs(
+        self,
+        tokens: _Ints,
+        sequences: _Ints,
+        slots: _Ints,
+        prefix_lengths: _Ints,
+        tail_offsets: _Ints,
+        tails: _Ints,
+        block_offsets: _Ints,
+        blocks: _Ints,
+        logit_rows: _Ints,
+        projected: _Floats,
+        logits: _Floats,
+        out: _Floats,
+        /,
+    ) -> None: ...
     def move_slots(self, source: _Ints, destination: _Ints, /) -> None: ...
     def profile(self, on: bool) -> None: ...
     def take_profile(self) -> dict[str, float]: ...
@@ -116,6 +158,30 @@ class Decoder:
     def layers(self) -> int: ...
     @property
     def cache_bytes(self) -> int: ...
+
+class TreeDrafter:
+    def __init__(self, head: Decoder, draft_to_target: _Ints) -> None: ...
+    def draft(
+        self,
+        tokens: _Ints,
+        sequences: _Ints,
+        slots: _Ints,
+        prefix_lengths: _Ints,
+        tail_offsets: _Ints,
+        tails: _Ints,
+        block_offsets: _Ints,
+        blocks: _Ints,
+        logit_rows: _Ints,
+        states: _Floats,
+        max_nodes: int,
+        max_depth: int,
+        width: int,
+        min_log_prob: float,
+        out_tokens: _Ints,
+        out_parents: _Ints,
+        out_log_probs: _Floats,
+        /,
+    ) -> int: ...
 
 class _Sampling:
     """The submodule ``sampling``."""

@@ -10,10 +10,16 @@
 #include <tuple>
 
 #include "bind_batch.hpp"
+#include "bind_heads.hpp"
 
 namespace paceline {
 
 namespace {
+
+PairInput& pairs_of(Model& m) {
+  require(m.pairs != nullptr, "the model is no head");
+  return *m.pairs;
+}
 
 Layer& layer_at(Model& m, int layer) {
   require(layer >= 0 && layer < static_cast<int>(m.layers.size()), "layer out of range: " + std::to_string(layer));
@@ -23,6 +29,7 @@ Layer& layer_at(Model& m, int layer) {
 std::unique_ptr<Weight>& weight_slot(Model& m, int layer, const std::string& name) {
   if (name == "token_embd") return m.embedding;
   if (name == "output") return m.head;
+  if (name == "fc") return pairs_of(m).fc;
   Layer& l = layer_at(m, layer);
   if (name == "attn_q") return l.q;
   if (name == "attn_k") return l.k;
@@ -36,6 +43,10 @@ std::unique_ptr<Weight>& weight_slot(Model& m, int layer, const std::string& nam
 
 std::vector<float>& vector_slot(Model& m, int layer, const std::string& name) {
   if (name == "output_norm.weight") return m.output_norm;
+  if (name == "input_norm.weight") return pairs_of(m).input_norm;
+  if (name == "attn_norm_2.weight") return pairs_of(m).hidden_norm;
+  for (int i = 0; m.pairs && i < m.pairs->states; ++i)
+    if (name == "fc_norm." + std::to_string(i) + ".weight") return m.pairs->state_norms[i];
   Layer& l = layer_at(m, layer);
   if (name == "attn_norm.weight") return l.attn_norm;
   if (name == "ffn_norm.weight") return l.ffn_norm;
@@ -45,8 +56,9 @@ std::vector<float>& vector_slot(Model& m, int layer, const std::string& name) {
   if (name == "attn_k_norm.weight") return l.k_norm;
   if (name == "attn_q.bias") return l.q_bias;
   if (name == "attn_k.bias") return l.k_bias;
-  require(name == "attn_v.bias", "no such vector: " + name);
-  return l.v_bias;
+  if (name == "attn_v.bias") return l.v_bias;
+  require(name == "attn_output.bias", "no such vector: " + name);
+  return l.o_bias;
 }
 
 const KindTraits& source_traits(int ggml_type) {
@@ -98,11 +110,15 @@ void dequantize_row(Model& m, int layer, const std::string& name, int row, Vecto
   w.dequantize_row(row, out.data());
 }
 
+BatchLimits limits_of(const Decoder& d) {
+  require(d.model()->pairs == nullptr, "the rows of a head are pairs");
+  return {d.max_rows(), d.model()->spec.vocab, d.num_blocks()};
+}
+
 void forward(Decoder& d, Ints tokens, Ints sequences, Ints slots, Ints prefix, Ints tail_offsets, Ints tails,
              Ints block_offsets, Ints blocks, Ints logit_rows, Matrix logits) {
-  const Batch b = read_batch({tokens, sequences, slots, prefix, tail_offsets, tails, block_offsets, blocks, logit_rows},
-                             {d.max_rows(), d.model()->spec.vocab, d.num_blocks()});
-  check_shape(logits, b.logit_count, d.model()->spec.vocab, "logits");
+  const Batch b = read_batch({tokens, sequences, slots, prefix, tail_offsets, tails, block_offsets, blocks, logit_rows}, limits_of(d));
+  check_shape(logits, b.logit_count, d.model()->spec.outputs, "logits");
   nb::gil_scoped_release release;
   d.forward(b, logits.data());
 }
@@ -110,9 +126,8 @@ void forward(Decoder& d, Ints tokens, Ints sequences, Ints slots, Ints prefix, I
 void forward_with_states(Decoder& d, Ints tokens, Ints sequences, Ints slots, Ints prefix, Ints tail_offsets,
                          Ints tails, Ints block_offsets, Ints blocks, Ints logit_rows, Matrix logits, Ints layers,
                          Matrix states) {
-  const Batch b = read_batch({tokens, sequences, slots, prefix, tail_offsets, tails, block_offsets, blocks, logit_rows},
-                             {d.max_rows(), d.model()->spec.vocab, d.num_blocks()});
-  check_shape(logits, b.logit_count, d.model()->spec.vocab, "logits");
+  const Batch b = read_batch({tokens, sequences, slots, prefix, tail_offsets, tails, block_offsets, blocks, logit_rows}, limits_of(d));
+  check_shape(logits, b.logit_count, d.model()->spec.outputs, "logits");
   const Capture capture{layers.data(), static_cast<int>(layers.size()), states.data()};
   check_shape(states, b.rows, capture.count * d.model()->spec.hidden, "states");
   for (int i = 0; i < capture.count; ++i)
@@ -131,7 +146,7 @@ void move_slots(Decoder& d, Ints source, Ints destination) {
 }
 
 std::shared_ptr<Model> make_model(int layers, int hidden, int heads, int kv_heads, int head_dim, int ffn, int vocab,
-                                  float eps, bool gelu, float attention_scale, float attention_softcap,
+                                  int outputs, float eps, bool gelu, float attention_scale, float attention_softcap,
                                   float final_softcap, float embedding_scale,
                                   const std::vector<std::tuple<std::vector<double>, bool, double>>& ropes,
                                   const std::vector<int>& layer_ropes, const std::vector<int>& layer_windows) {
@@ -142,8 +157,8 @@ std::shared_ptr<Model> make_model(int layers, int hidden, int heads, int kv_head
   require(static_cast<int>(layer_ropes.size()) == layers && static_cast<int>(layer_windows.size()) == layers,
           "one rope and one window per layer");
   auto m = std::make_shared<Model>();
-  m->spec = Spec{layers, hidden, heads, kv_heads, head_dim, ffn, vocab, eps, attention_scale, attention_softcap,
-                 final_softcap, embedding_scale, gelu, {}, layer_ropes, layer_windows};
+  m->spec = Spec{layers, hidden, heads, kv_heads, head_dim, ffn, vocab, outputs, eps, attention_scale,
+                 attention_softcap, final_softcap, embedding_scale, gelu, {}, layer_ropes, layer_windows};
   for (const auto& [frequencies, interleaved, factor] : ropes) {
     require(2 * static_cast<int>(frequencies.size()) <= head_dim, "rope is wider than a head");
     m->spec.ropes.push_back(Rope{frequencies, interleaved, factor});
@@ -151,31 +166,6 @@ std::shared_ptr<Model> make_model(int layers, int hidden, int heads, int kv_head
   for (const int r : layer_ropes) require(r >= 0 && r < static_cast<int>(ropes.size()), "no such rope");
   m->layers.resize(layers);
   return m;
-}
-
-// Every part a forward pass touches is there and has the shape the spec says.
-void check_complete(const Model& m) {
-  const Spec& s = m.spec;
-  const auto fits = [](const std::unique_ptr<Weight>& w, int rows, int cols) {
-    return w != nullptr && w->view().rows == rows && w->view().cols == cols;
-  };
-  const auto sized = [](const std::vector<float>& v, int n, bool needed) {
-    return (v.empty() && !needed) || static_cast<int>(v.size()) == n;
-  };
-  const int q = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
-  require(fits(m.embedding, s.vocab, s.hidden), "token_embd is missing or has the wrong shape");
-  require(m.head == nullptr || fits(m.head, s.vocab, s.hidden), "output has the wrong shape");
-  require(sized(m.output_norm, s.hidden, true), "output_norm is missing or has the wrong shape");
-  for (const Layer& l : m.layers) {
-    require(fits(l.q, q, s.hidden) && fits(l.k, kv, s.hidden) && fits(l.v, kv, s.hidden) && fits(l.o, s.hidden, q) &&
-                fits(l.gate, s.ffn, s.hidden) && fits(l.up, s.ffn, s.hidden) && fits(l.down, s.hidden, s.ffn),
-            "a layer's weight is missing or has the wrong shape");
-    require(sized(l.attn_norm, s.hidden, true) && sized(l.ffn_norm, s.hidden, true) &&
-                sized(l.post_attn_norm, s.hidden, false) && sized(l.post_ffn_norm, s.hidden, false) &&
-                sized(l.q_norm, s.head_dim, false) && sized(l.k_norm, s.head_dim, false) &&
-                sized(l.q_bias, q, false) && sized(l.k_bias, kv, false) && sized(l.v_bias, kv, false),
-            "a layer's vector is missing or has the wrong shape");
-  }
 }
 
 std::shared_ptr<Decoder> make_decoder(std::shared_ptr<Model> model, std::shared_ptr<ThreadPool> pool,
@@ -240,9 +230,11 @@ NB_MODULE(_core, m) {
       .def(nb::init<>())
       .def_prop_ro("alone", &Crowding::alone)
       .def("judge", &Crowding::judge, nb::arg("seconds"), nb::arg("running_seconds"));
-  nb::class_<Model>(m, "Model")
+  nb::class_<Model> model(m, "Model");
+  model
       .def(nb::new_(&make_model), nb::kw_only(), nb::arg("layers"), nb::arg("hidden"), nb::arg("heads"),
-           nb::arg("kv_heads"), nb::arg("head_dim"), nb::arg("ffn"), nb::arg("vocab"), nb::arg("eps"),
+           nb::arg("kv_heads"), nb::arg("head_dim"), nb::arg("ffn"), nb::arg("vocab"), nb::arg("outputs"),
+           nb::arg("eps"),
            nb::arg("gelu"), nb::arg("attention_scale"), nb::arg("attention_softcap"), nb::arg("final_softcap"),
            nb::arg("embedding_scale"), nb::arg("ropes"), nb::arg("layer_ropes"), nb::arg("layer_windows"))
       .def("add_weight", &add_weight, nb::arg("layer"), nb::arg("name"), nb::arg("rows"), nb::arg("cols"),
@@ -254,7 +246,8 @@ NB_MODULE(_core, m) {
       .def("set_vector", &set_vector, nb::arg("layer"), nb::arg("name"), nb::arg("values"))
       .def("dequantize_row", &dequantize_row, nb::arg("layer"), nb::arg("name"), nb::arg("row"), nb::arg("out"))
       .def_prop_ro("weight_bytes", &Model::weight_bytes);
-  nb::class_<Decoder>(m, "Decoder")
+  nb::class_<Decoder> decoder(m, "Decoder");
+  decoder
       .def(nb::new_(&make_decoder), nb::kw_only(), nb::arg("model"), nb::arg("pool"), nb::arg("path"),
            nb::arg("layers"), nb::arg("num_blocks"), nb::arg("half_cache"), nb::arg("max_rows"))
       .def("forward", &forward)
@@ -267,5 +260,6 @@ NB_MODULE(_core, m) {
       .def_prop_ro("max_rows", &Decoder::max_rows)
       .def_prop_ro("layers", &Decoder::layers)
       .def_prop_ro("cache_bytes", &Decoder::cache_bytes);
+  bind_heads(m, model, decoder);
   bind_sampling(m);
 }

@@ -15,7 +15,8 @@ const char* const kOperatorNames[kOperators] = {"embed",  "norm",    "qkv",  "ro
                                                 "output", "gate_up", "down", "head"};
 
 std::size_t Model::weight_bytes() const {
-  std::size_t total = embedding->bytes() + (head ? head->bytes() : 0);
+  std::size_t total = 0;
+  for (const Weight* w : {embedding.get(), head.get(), pairs ? pairs->fc.get() : nullptr}) total += w ? w->bytes() : 0;
   for (const Layer& l : layers)
     for (const auto* w : {&l.q, &l.k, &l.v, &l.o, &l.gate, &l.up, &l.down}) total += (*w)->bytes();
   return total;
@@ -28,7 +29,9 @@ Decoder::Decoder(std::shared_ptr<Model> model, std::shared_ptr<ThreadPool> pool,
   const Spec& m = model_->spec;
   padded_dim_ = round_up(m.head_dim, 16);
   qkv_width_ = round_up(m.heads * m.head_dim, 16) + 2 * round_up(m.kv_heads * m.head_dim, 16);
-  widest_ = round_up(std::max({m.hidden, m.ffn, m.heads * m.head_dim}), kGroup);
+  const PairInput* pairs = model_->pairs.get();
+  const int first = pairs ? std::max(2 * m.hidden, pairs->states * pairs->state_width) : 0;
+  widest_ = round_up(std::max({m.hidden, m.ffn, m.heads * m.head_dim, first}), kGroup);
   for (const Rope& r : m.ropes) {
     rope_offsets_.push_back(rope_width_);
     rope_width_ += static_cast<int>(r.inverse_frequencies.size()) * (r.interleaved ? 2 : 1);
@@ -68,18 +71,33 @@ CacheView Decoder::cache(int l) const {
   return c;
 }
 
-void Decoder::forward(const Batch& batch, float* logits, const Capture& capture) {
+void Decoder::forward(const Batch& batch, float* logits, const Capture& capture, const Pairs& pairs) {
+  batch_ = batch;
+  capture_ = capture;
+  pairs_ = pairs;
+  reads_last_ = batch.logit_count > 0 || capture.has(layers_);
+  plan();
+  run([&](int thread) { step(thread, logits); });
+}
+
+void Decoder::project(const float* states, int rows, float* projected) {
+  batch_ = Batch{};
+  batch_.rows = rows;
+  pairs_ = Pairs{states, nullptr};
+  plan_rows(rows);
+  run([&](int thread) { project_states(threads_[thread], projected); });
+}
+
+void Decoder::run(const std::function<void(int)>& pass) {
   const auto began = std::chrono::steady_clock::now();
   const double ran = thread_seconds();
-  plan(batch);
-  capture_ = capture;
-  const auto pass = [&](int thread) { step(thread, logits); };
+  for (ThreadState& s : threads_) s.since = began;
   if (active_ == 1) {
     pool_->run_alone(pass);
   } else {
     pool_->run(pass);
   }
-  if (pool_->size() > 1 && batch.rows <= kShortRows)
+  if (pool_->size() > 1 && batch_.rows <= kShortRows)
     crowding_.judge(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count(),
                     thread_seconds() - ran);
 }

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,8 +27,9 @@ struct Rope {
   double attention_factor = 1.0;
 };
 
+// vocab: ids a token may have; outputs: logits of a row, which differ in a head with a draft vocabulary.
 struct Spec {
-  int layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0;
+  int layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, vocab = 0, outputs = 0;
   float eps = 1e-5f, attention_scale = 1.0f, attention_softcap = 0.0f, final_softcap = 0.0f, embedding_scale = 1.0f;
   bool gelu = false;
   std::vector<Rope> ropes;
@@ -37,7 +39,21 @@ struct Spec {
 struct Layer {
   std::unique_ptr<Weight> q, k, v, o, gate, up, down;
   // Vectors; empty when the model has none.
-  std::vector<float> attn_norm, ffn_norm, post_attn_norm, post_ffn_norm, q_norm, k_norm, q_bias, k_bias, v_bias;
+  std::vector<float> attn_norm, ffn_norm, post_attn_norm, post_ffn_norm, q_norm, k_norm, q_bias, k_bias, v_bias, o_bias;
+};
+
+struct Model;
+
+// What makes a model an EAGLE-3 head (eagle3.md): its rows are pairs of a target's state and the embedding of the next
+// token. The first layer's q, k and v read 2 * hidden columns: the normed embedding, then the normed state.
+struct PairInput {
+  int states = 0, state_width = 0;  // captured states per row, and the target's width
+  bool norm_before_residual = false, norm_output = false;
+  std::shared_ptr<Model> target;  // whose embedding is read when the head has none
+  std::unique_ptr<Weight> fc;
+  std::vector<float> hidden_norm, input_norm;   // input_norm and state_norms: empty when there are none
+  std::vector<std::vector<float>> state_norms;  // one per captured state
+  bool normalises() const { return !input_norm.empty() || !state_norms[0].empty(); }
 };
 
 // Weights of a model; shared by the executors that run all or some of its layers.
@@ -49,9 +65,11 @@ struct Model {
   Spec spec;
   Arena arena;
   std::vector<Layer> layers;
-  std::unique_ptr<Weight> embedding, head;  // head is null when tied
+  std::unique_ptr<Weight> embedding, head;  // head is null when tied, embedding when it is the target's
   std::vector<float> output_norm;
+  std::unique_ptr<PairInput> pairs;  // null but in heads
   const Weight& output() const { return head ? *head : *embedding; }
+  const Weight& token_table() const { return embedding ? *embedding : *pairs->target->embedding; }
   std::size_t weight_bytes() const;
 };
 
@@ -65,17 +83,25 @@ struct Batch {
   int position(int row) const { return prefix[row] + tail(row) - 1; }
 };
 
-// The residual stream entering some layers, of all rows of a pass: row r's part i is out[r][i][0 … hidden). Layer id
-// L, the number of layers that run, is the output of the last one, before the final norm. Without layers: nothing.
+// The residual stream entering some layers, of the rows from `first` on: row first + r's part i is
+// out[r][i][0 … hidden). Layer id L, the number of layers that run, is the output of the last one, before the final
+// norm (after it in heads that say norm_output). Without layers: nothing.
 struct Capture {
   const std::int32_t* layers = nullptr;
   int count = 0;
   float* out = nullptr;
+  int first = 0;
   bool has(int layer) const {
     for (int i = 0; i < count; ++i)
       if (layers[i] == layer) return true;
     return false;
   }
+};
+
+// The other half of a head's rows; one of the two.
+struct Pairs {
+  const float* states = nullptr;     // [rows][states * state_width]: the target's, which fc is to project
+  const float* projected = nullptr;  // [rows][hidden]: already projected, or what the head itself fed back
 };
 
 enum Operator : int { kEmbed, kNorm, kQkv, kRope, kAttention, kOutput, kGateUp, kDown, kHead, kOperators };
@@ -87,8 +113,10 @@ class Decoder {
           int num_blocks, bool half_cache, int max_rows);
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
-  // logits float32 [logit_count, vocab]; states as Capture says
-  void forward(const Batch& batch, float* logits, const Capture& capture = {});
+  // logits float32 [logit_count, outputs]; states as Capture says. Heads, and only they, need pairs.
+  void forward(const Batch& batch, float* logits, const Capture& capture = {}, const Pairs& pairs = {});
+  // What a head's fc makes of states [rows][states * state_width]: float32 [rows][hidden].
+  void project(const float* states, int rows, float* projected);
   void move_slots(const std::int32_t* source, const std::int32_t* destination, int n);
   int num_blocks() const { return num_blocks_; }
   int layers() const { return layers_; }
@@ -129,10 +157,15 @@ class Decoder {
   };
 
   Needs needs(std::initializer_list<const Weight*> weights) const;
-  void plan(const Batch& batch);
+  void plan();
+  void plan_rows(int rows);
   void plan_runs();
   void plan_attention();
+  void run(const std::function<void(int)>& pass);
   void step(int thread, float* logits);
+  void embed(int row, float* x) const;
+  void project_states(ThreadState& s, float* projected);
+  void prepare_pair(ThreadState& s, int row, float* out);
   void layer(ThreadState& s, int l);
   void attention(ThreadState& s, int l);
   void attend_run(ThreadState& s, int l, const Item& item);
@@ -173,6 +206,8 @@ class Decoder {
 
   Batch batch_;
   Capture capture_;
+  Pairs pairs_;
+  bool reads_last_ = true;  // somebody wants what the last layer gives, not only its keys and values
   int active_ = 1;  // threads of this pass
   Crowding crowding_;
   bool split_ = false;       // attention is shared out by chunks, and merged when all are done
@@ -180,7 +215,7 @@ class Decoder {
   std::vector<ThreadState> threads_;
   std::vector<SharedWork> work_;
   Inputs shared_inputs_;
-  std::vector<float> x_, rows_, qkv_, y_, act_, attended_, cosine_, sine_, partials_;
+  std::vector<float> x_, rows_, qkv_, y_, act_, attended_, cosine_, sine_, partials_, projected_;
   std::vector<Run> runs_;
   std::vector<std::vector<Item>> items_;  // per distinct window
   std::vector<int> layer_items_;
@@ -188,5 +223,15 @@ class Decoder {
   bool profiling_ = false;
   std::array<double, kOperators> seconds_{};
 };
+
+// Rows 0 … rows-1: every thread all of them when replicated, else its share followed by a barrier.
+template <typename Function>
+void Decoder::for_rows(ThreadState& s, int rows, Function&& function) {
+  const int threads = active_;
+  const int begin = replicated_ ? 0 : static_cast<int>(static_cast<std::int64_t>(rows) * s.thread / threads);
+  const int end = replicated_ ? rows : static_cast<int>(static_cast<std::int64_t>(rows) * (s.thread + 1) / threads);
+  for (int r = begin; r < end; ++r) function(r);
+  if (!replicated_) sync(s, kNorm);
+}
 
 }  // namespace paceline

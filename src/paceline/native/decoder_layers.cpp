@@ -31,16 +31,6 @@ void Decoder::sync(ThreadState& s, Operator op) {
   }
 }
 
-// Rows 0 … rows-1: every thread all of them when replicated, else its share followed by a barrier.
-template <typename Function>
-void Decoder::for_rows(ThreadState& s, int rows, Function&& function) {
-  const int threads = active_;
-  const int begin = replicated_ ? 0 : static_cast<int>(static_cast<std::int64_t>(rows) * s.thread / threads);
-  const int end = replicated_ ? rows : static_cast<int>(static_cast<std::int64_t>(rows) * (s.thread + 1) / threads);
-  for (int r = begin; r < end; ++r) function(r);
-  if (!replicated_) sync(s, kNorm);
-}
-
 // Turns rows of x into the activations of the next operator: each thread all of them when replicated, else whole
 // blocks where there are enough, or a share of the groups of every block, so that no cache line has two writers.
 void Decoder::pack(ThreadState& s, const float* x, std::int64_t stride, int cols, const Needs& needs) {
@@ -99,8 +89,8 @@ void Decoder::absorb_into(ThreadState& s, int row, const std::vector<float>& pos
 // Rows that every thread has are written by one of them.
 void Decoder::capture(const ThreadState& s, int layer, int row, const float* x) const {
   const int hidden = model_->spec.hidden;
-  if (replicated_ && row % active_ != s.thread) return;
-  float* out = capture_.out + static_cast<std::size_t>(row) * capture_.count * hidden;
+  if (row < capture_.first || (replicated_ && row % active_ != s.thread)) return;
+  float* out = capture_.out + static_cast<std::size_t>(row - capture_.first) * capture_.count * hidden;
   for (int i = 0; i < capture_.count; ++i)
     if (capture_.layers[i] == layer)
       std::memcpy(out + static_cast<std::size_t>(i) * hidden, x, sizeof(float) * hidden);
@@ -108,11 +98,14 @@ void Decoder::capture(const ThreadState& s, int layer, int row, const float* x) 
 
 // The head absorbs into a copy, so x still lacks what the last layer adds.
 void Decoder::capture_last(ThreadState& s) {
-  const int hidden = model_->spec.hidden;
-  for_rows(s, batch_.rows, [&](int r) {
+  const Spec& m = model_->spec;
+  const bool normed = model_->pairs && model_->pairs->norm_output;
+  for_rows(s, batch_.rows - capture_.first, [&](int i) {
+    const int r = capture_.first + i;
     float* copy = s.tile.data();
-    std::memcpy(copy, s.x + static_cast<std::size_t>(r) * hidden, sizeof(float) * hidden);
+    std::memcpy(copy, s.x + static_cast<std::size_t>(r) * m.hidden, sizeof(float) * m.hidden);
     absorb_into(s, r, model_->layers[layers_ - 1].post_ffn_norm, copy);
+    if (normed) k_.rms_norm(copy, model_->output_norm.data(), m.eps, m.hidden, copy);
     capture(s, layers_, r, copy);
   });
 }
@@ -181,13 +174,16 @@ void Decoder::layer(ThreadState& s, int l) {
   const Spec& m = model_->spec;
   const Layer& w = model_->layers[l];
   float* rows = replicated_ ? s.own_rows.data() : rows_.data();  // inputs of an operator, [rows][widest_]
+  const bool of_pairs = l == 0 && model_->pairs;
   const Needs qkv_needs = needs({w.q.get(), w.k.get(), w.v.get()});
   for_rows(s, batch_.rows, [&](int r) {
+    const float* x = s.x + static_cast<std::size_t>(r) * m.hidden;
+    if (of_pairs) return prepare_pair(s, r, rows + r * widest_);
     if (l > 0) absorb(s, r, model_->layers[l - 1].post_ffn_norm);
-    if (capture_.count > 0) capture(s, l, r, s.x + static_cast<std::size_t>(r) * m.hidden);
-    k_.rms_norm(s.x + static_cast<std::size_t>(r) * m.hidden, w.attn_norm.data(), m.eps, m.hidden, rows + r * widest_);
+    if (capture_.count > 0) capture(s, l, r, x);
+    k_.rms_norm(x, w.attn_norm.data(), m.eps, m.hidden, rows + r * widest_);
   });
-  pack(s, rows, widest_, m.hidden, qkv_needs);
+  pack(s, rows, widest_, of_pairs ? 2 * m.hidden : m.hidden, qkv_needs);
   // Query, key and value tiles are one list of work.
   const int qt = w.q->view().tiles, kt = w.k->view().tiles;
   next_work(s).run(s.thread, qt + 2 * kt, [&](int i) {
@@ -203,6 +199,7 @@ void Decoder::layer(ThreadState& s, int l) {
   // By head, not by row: a key's cache lines hold one dim of 16 slots.
   for (int i = begin; i < end; ++i) rotate_and_store(w, l, i % batch_.rows, i / batch_.rows);
   sync(s, kRope);
+  if (l + 1 == layers_ && !reads_last_) return;
   attention(s, l);
   const Needs o_needs = needs({w.o.get()});
   if (split_) {
@@ -218,6 +215,7 @@ void Decoder::layer(ThreadState& s, int l) {
   const Needs ffn_needs = needs({w.gate.get(), w.up.get()});
   for_rows(s, batch_.rows, [&](int r) {
     absorb(s, r, w.post_attn_norm);
+    if (!w.o_bias.empty()) k_.add(w.o_bias.data(), s.x + static_cast<std::size_t>(r) * m.hidden, m.hidden);
     k_.rms_norm(s.x + static_cast<std::size_t>(r) * m.hidden, w.ffn_norm.data(), m.eps, m.hidden, rows + r * widest_);
   });
   pack(s, rows, widest_, m.hidden, ffn_needs);
@@ -255,13 +253,13 @@ void Decoder::head(ThreadState& s, float* logits) {
   });
   pack(s, rows, widest_, m.hidden, head_needs);
   next_work(s).run(s.thread, w.view().tiles, [&](int tile) {
-    const int column = tile * kTileRows, columns = std::min(kTileRows, m.vocab - column);
+    const int column = tile * kTileRows, columns = std::min(kTileRows, m.outputs - column);
     for (const ActivationBlock& b : s.inputs->blocks) {
-      float* out = logits + static_cast<std::int64_t>(b.row) * m.vocab + column;
+      float* out = logits + static_cast<std::int64_t>(b.row) * m.outputs + column;
       const bool whole = columns == kTileRows;
-      k_.gemm(w.view(), tile, b, whole ? out : s.tile.data(), whole ? m.vocab : kTileRows);
+      k_.gemm(w.view(), tile, b, whole ? out : s.tile.data(), whole ? m.outputs : kTileRows);
       for (int r = 0; r < b.rows; ++r) {
-        float* row = out + static_cast<std::int64_t>(r) * m.vocab;
+        float* row = out + static_cast<std::int64_t>(r) * m.outputs;
         if (!whole) std::memcpy(row, s.tile.data() + r * kTileRows, sizeof(float) * columns);
         if (m.final_softcap > 0.0f) k_.softcap(row, columns, m.final_softcap);
       }
@@ -270,19 +268,25 @@ void Decoder::head(ThreadState& s, float* logits) {
   sync(s, kHead);
 }
 
+// Writes the embedding of a row's token. A head reads the plain table, also of a target that scales it: so do the
+// public ones, and the norm behind it takes a scale out again.
+void Decoder::embed(int row, float* x) const {
+  const Spec& m = model_->spec;
+  model_->token_table().dequantize_row(batch_.tokens[row], x);
+  if (m.embedding_scale != 1.0f)
+    for (int i = 0; i < m.hidden; ++i) x[i] *= m.embedding_scale;
+}
+
 void Decoder::step(int thread, float* logits) {
   ThreadState& s = threads_[thread];
-  const Spec& m = model_->spec;
-  s.since = std::chrono::steady_clock::now();
   const int begin = static_cast<int>(static_cast<std::int64_t>(batch_.rows) * thread / active_);
   const int end = static_cast<int>(static_cast<std::int64_t>(batch_.rows) * (thread + 1) / active_);
   rotary_tables(begin, end);
-  for_rows(s, batch_.rows, [&](int r) {
-    float* x = s.x + static_cast<std::size_t>(r) * m.hidden;
-    model_->embedding->dequantize_row(batch_.tokens[r], x);
-    if (m.embedding_scale != 1.0f)
-      for (int i = 0; i < m.hidden; ++i) x[i] *= m.embedding_scale;
-  });
+  if (!model_->pairs) {
+    for_rows(s, batch_.rows, [&](int r) { embed(r, s.x + static_cast<std::size_t>(r) * model_->spec.hidden); });
+  } else if (pairs_.states != nullptr) {
+    project_states(s, projected_.data());
+  }
   for (int l = 0; l < layers_; ++l) layer(s, l);
   if (capture_.has(layers_)) capture_last(s);
   if (batch_.logit_count > 0) head(s, logits);

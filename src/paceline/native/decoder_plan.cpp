@@ -114,30 +114,37 @@ void Decoder::layout(Inputs& in, int rows, int cols) {
   }
 }
 
-void Decoder::plan(const Batch& batch) {
+void Decoder::plan_rows(int rows) {
+  active_ = rows <= kShortRows && crowding_.alone() ? 1 : pool_->size();
+  replicated_ = rows <= kReplicatedRows;
+  const std::size_t wanted = static_cast<std::size_t>(rows) * widest_;
+  if (rows_.size() < wanted) rows_.resize(wanted);
+  for (SharedWork& w : work_) w.reset(active_);
+  for (ThreadState& s : threads_) {
+    s.work = 0;
+    s.x = replicated_ ? s.own_x.data() : nullptr;
+    s.inputs = replicated_ ? &s.own_inputs : &shared_inputs_;
+    if (replicated_) layout(s.own_inputs, rows, widest_);
+  }
+  if (!replicated_) layout(shared_inputs_, rows, widest_);
+}
+
+void Decoder::plan() {
   const Spec& m = model_->spec;
-  batch_ = batch;
-  active_ = batch.rows <= kShortRows && crowding_.alone() ? 1 : pool_->size();
-  replicated_ = batch.rows <= kReplicatedRows;
+  plan_rows(batch_.rows);
   const auto grow = [&](std::vector<float>& v, std::size_t width) {
-    if (v.size() < width * batch.rows) v.resize(width * batch.rows);
+    if (v.size() < width * batch_.rows) v.resize(width * batch_.rows);
   };
   grow(x_, m.hidden);
   grow(qkv_, qkv_width_);
   grow(y_, m.hidden);
   grow(act_, m.ffn);
   grow(attended_, widest_);
-  grow(rows_, widest_);
   grow(cosine_, rope_width_);
   grow(sine_, rope_width_);
-  for (SharedWork& w : work_) w.reset(active_);
-  for (ThreadState& s : threads_) {
-    s.work = 0;
-    s.x = replicated_ ? s.own_x.data() : x_.data();
-    s.inputs = replicated_ ? &s.own_inputs : &shared_inputs_;
-    if (replicated_) layout(s.own_inputs, batch.rows, widest_);
-  }
-  if (!replicated_) layout(shared_inputs_, batch.rows, widest_);
+  if (model_->pairs) grow(projected_, m.hidden);
+  if (!replicated_)
+    for (ThreadState& s : threads_) s.x = x_.data();
   plan_attention();
 }
 

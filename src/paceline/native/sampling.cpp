@@ -305,24 +305,22 @@ void visit_range(const float* logits, size_t count, float low, float high, const
   }
 }
 
-// The `wanted` best keys (any order): a heap of the best so far whose worst gives the bar to pass.
-std::vector<uint64_t> best_keys(const float* logits, size_t count, size_t wanted) {
-  std::vector<uint64_t> heap(wanted);
+// The `wanted` best keys (any order, the worst first): a heap of the best so far whose worst gives the bar to pass.
+void best_keys(const float* logits, size_t count, size_t wanted, uint64_t* heap) {
   for (size_t i = 0; i < wanted; ++i) heap[i] = rank_key(logits[i], i);
-  std::make_heap(heap.begin(), heap.end());
+  std::make_heap(heap, heap + wanted);
   const Path* path = chosen_path();
   size_t i = wanted;
   while (i < count) {
-    i = path->next_block(logits, count, i, logits[key_id(heap.front())]);
+    i = path->next_block(logits, count, i, logits[key_id(heap[0])]);
     for (const size_t end = std::min(count, i + kBlock); i < end; ++i) {
       const uint64_t key = rank_key(logits[i], i);
-      if (key >= heap.front()) continue;
-      std::pop_heap(heap.begin(), heap.end());
-      heap.back() = key;
-      std::push_heap(heap.begin(), heap.end());
+      if (key >= heap[0]) continue;
+      std::pop_heap(heap, heap + wanted);
+      heap[wanted - 1] = key;
+      std::push_heap(heap, heap + wanted);
     }
   }
-  return heap;
 }
 
 // Every filter keeps a prefix of the ranking, so a filter is its *cut*: the key of the last token it keeps.
@@ -491,7 +489,8 @@ void filtered_law(const float* logits, size_t count, const Filter& filter, Law& 
   uint64_t cut = kNoCut;
   if (filter.min_p > 0.0) cut = min_p_cut(logits, count, scale, filter.min_p);
   if (filter.top_k > 0 && (size_t)filter.top_k < count) {
-    const std::vector<uint64_t> keys = best_keys(logits, count, (size_t)filter.top_k);
+    std::vector<uint64_t> keys((size_t)filter.top_k);
+    best_keys(logits, count, keys.size(), keys.data());
     cut = std::min(cut, keys.front());
   }
   if (filter.top_p < 1.0)
@@ -550,9 +549,21 @@ double log_sum_exp(const float* logits, size_t count) {
 
 void top_ids(const float* logits, size_t count, size_t wanted, int32_t* ids) {
   if (wanted == 0) return;
-  std::vector<uint64_t> keys = best_keys(logits, count, wanted);
+  std::vector<uint64_t> keys(wanted);
+  best_keys(logits, count, wanted, keys.data());
   std::sort(keys.begin(), keys.end());
   for (size_t i = 0; i < wanted; ++i) ids[i] = (int32_t)key_id(keys[i]);
+}
+
+void top_log_probs(const float* logits, size_t count, size_t wanted, int32_t* ids, float* log_probs, uint64_t* keys) {
+  const float peak = checked_peak(logits, count);
+  const double log_sum = (double)peak + std::log(chosen_path()->rough_sum(logits, count, peak, 1.0f));
+  best_keys(logits, count, wanted, keys);
+  std::sort(keys, keys + wanted);
+  for (size_t i = 0; i < wanted; ++i) {
+    ids[i] = (int32_t)key_id(keys[i]);
+    log_probs[i] = std::min((float)((double)logits[ids[i]] - log_sum), 0.0f);
+  }
 }
 
 uint64_t noise_word(uint64_t key, uint64_t id) {

@@ -69,6 +69,10 @@ double log_sum_exp(const float* logits, size_t count);
 // Ids of the `wanted` largest values, best first, lower id first on ties. wanted <= count.
 void top_ids(const float* logits, size_t count, size_t wanted, int32_t* ids);
 
+// top_ids and their log-probabilities under softmax(logits), to about 1e-6 and never above zero. `keys` is room for
+// `wanted` of them: nothing is allocated. Throws like argmax.
+void top_log_probs(const float* logits, size_t count, size_t wanted, int32_t* ids, float* log_probs, uint64_t* keys);
+
 // The noise of (key, id): output number id of the SplitMix64 stream whose state starts at key.
 uint64_t noise_word(uint64_t key, uint64_t id);
 

@@ -163,6 +163,27 @@ void Weight::pack_float_row(int row, const float* values) {
   for (int i = 0; i < view_.cols; ++i) std::memcpy(tile + 4 * (i * kTileRows + row % kTileRows), values + i, 4);
 }
 
+void Weight::copy_row(int row, const Weight& from, int source_row) {
+  const KindTraits& t = traits(view_.kind);
+  std::uint8_t* tile = data_ + static_cast<std::size_t>(row / kTileRows) * view_.tile_bytes;
+  const std::uint8_t* source = from.view_.tile(source_row / kTileRows);
+  const int o = row % kTileRows, so = source_row % kTileRows;
+  if (o == 0) std::memset(tile, 0, row_bytes_);
+  if (t.bits == 0) {
+    const int size = view_.kind == Kind::F32 ? 4 : 2;
+    for (int i = 0; i < view_.cols; ++i)
+      std::memcpy(tile + size * (i * kTileRows + o), source + size * (i * kTileRows + so), size);
+    return;
+  }
+  for (int g = 0; g < view_.groups; ++g) {
+    Group group;
+    get_quants(t, source + group_offset(t, g), so, group.quants);
+    get_scales(t, source + group_offset(t, g), t.two_level ? source + header_offset(t, g) : nullptr, so, &group);
+    put_quants(t, tile + group_offset(t, g), o, group.quants);
+    put_scales(t, tile + group_offset(t, g), t.two_level ? tile + header_offset(t, g) : nullptr, o, group);
+  }
+}
+
 void Weight::dequantize_row(int row, float* out) const {
   const KindTraits& t = traits(view_.kind);
   const std::uint8_t* tile = view_.tile(row / kTileRows);

@@ -51,6 +51,8 @@ class Weight {
                                                                                  int cols, Arena& arena);
   // Repack GGUF rows [start, start + count); start must be a multiple of 16.
   void load_rows(int start, int count, const std::uint8_t* bytes, const KindTraits& source);
+  // Take over a row of a weight of the same kind and width; new rows must come in rising order.
+  void copy_row(int row, const Weight& from, int source_row);
   // Values of one row, float32 [cols].
   void dequantize_row(int row, float* out) const;
   const WeightView& view() const { return view_; }

@@ -1,0 +1,151 @@
+#include "tree_drafter.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "sampling.hpp"
+
+namespace paceline {
+
+TreeDrafter::TreeDrafter(std::shared_ptr<Decoder> head, std::vector<std::int32_t> draft_to_target)
+    : head_(std::move(head)), draft_to_target_(std::move(draft_to_target)) {}
+
+float* TreeDrafter::fed_back(int row) {
+  return states_.data() + static_cast<std::size_t>(row + 1) * head_->model()->spec.hidden;
+}
+
+bool TreeDrafter::before(int a, int b) const {
+  return nodes_[a].score != nodes_[b].score ? nodes_[a].score > nodes_[b].score : a < b;
+}
+
+// All memory of a draft of this shape; a second one of the same shape takes none.
+void TreeDrafter::reserve() {
+  const Spec& m = head_->model()->spec;
+  const auto grow = [](auto& v, std::size_t n) {
+    if (v.size() < n) v.resize(n);
+  };
+  const std::size_t width = shape_.width, rows = shape_.slots(), proposals = width + rows * width;
+  nodes_.clear();
+  nodes_.reserve(proposals);
+  order_.reserve(proposals);
+  frontier_.reserve(proposals);
+  grow(place_, proposals);
+  grow(logits_, width * m.outputs);
+  grow(states_, (1 + rows) * m.hidden);
+  grow(inputs_, width * m.hidden);
+  grow(best_log_probs_, width);
+  grow(best_ids_, width);
+  grow(keys_, width);
+  for (auto* v : {&tokens_, &slots_, &prefix_, &sequence_, &logit_rows_}) grow(*v, width);
+  grow(tail_offsets_, width + 1);
+  grow(tails_, width * shape_.max_depth);
+  for (std::size_t i = 0; i < width; ++i) logit_rows_[i] = static_cast<std::int32_t>(i);
+}
+
+void TreeDrafter::catch_up(const Batch& known, const float* states) {
+  const std::int32_t last = known.rows - 1, end = head_->layers();
+  Batch b = known;
+  b.logit_rows = &last;
+  b.logit_count = 1;
+  head_->forward(b, logits_.data(), {&end, 1, fed_back(-1), last}, {states, nullptr});
+}
+
+// The successors of a node (of the root: -1), likeliest first.
+void TreeDrafter::propose(int node, const float* logits) {
+  const float score = node < 0 ? 0.0f : nodes_[node].score;
+  sampling::top_log_probs(logits, head_->model()->spec.outputs, shape_.width, best_ids_.data(),
+                          best_log_probs_.data(), keys_.data());
+  for (int i = 0; i < shape_.width; ++i) {
+    const Node next{draft_to_target_[best_ids_[i]], node, -1, score + best_log_probs_[i]};
+    if (next.score < shape_.min_log_prob) return;
+    nodes_.push_back(next);
+  }
+}
+
+// The best of the nodes from `level` on, in the order in which they were proposed. A node behind max_nodes others is
+// left out, and so is the last one before them: no successor of it can come in.
+void TreeDrafter::choose_frontier(int level) {
+  const int count = static_cast<int>(nodes_.size());
+  frontier_.clear();
+  for (int i = level; i < count; ++i) frontier_.push_back(i);
+  const auto better = [this](int a, int b) { return before(a, b); };
+  const auto wanted = std::min<std::size_t>(shape_.width, frontier_.size());
+  std::partial_sort(frontier_.begin(), frontier_.begin() + static_cast<std::ptrdiff_t>(wanted), frontier_.end(), better);
+  frontier_.resize(wanted);
+  const auto is_out = [&](int node) {
+    int ahead = 0;  // itself and all that no successor of it can overtake
+    for (const Node& other : nodes_) ahead += other.score >= nodes_[node].score;
+    return ahead >= shape_.max_nodes;
+  };
+  frontier_.erase(std::remove_if(frontier_.begin(), frontier_.end(), is_out), frontier_.end());
+  std::sort(frontier_.begin(), frontier_.end());
+}
+
+// One pass over the frontier: a node's row has its own token and the state that its parent fed back.
+void TreeDrafter::expand_frontier(const Batch& known) {
+  const int hidden = head_->model()->spec.hidden, base = known.prefix[known.rows - 1], first = expanded_;
+  const std::int32_t end = head_->layers();
+  int tail = 0;
+  for (std::size_t i = 0; i < frontier_.size(); ++i) {
+    Node& node = nodes_[frontier_[i]];
+    node.row = expanded_++;
+    tokens_[i] = node.token;
+    slots_[i] = base + node.row;
+    prefix_[i] = base;
+    tail_offsets_[i] = tail;
+    for (int a = frontier_[i]; a >= 0; a = nodes_[a].parent) tails_[tail++] = base + nodes_[a].row;
+    std::reverse(tails_.begin() + tail_offsets_[i], tails_.begin() + tail);
+    const int parent = node.parent < 0 ? -1 : nodes_[node.parent].row;
+    std::memcpy(inputs_.data() + i * hidden, fed_back(parent), sizeof(float) * hidden);
+  }
+  tail_offsets_[frontier_.size()] = tail;
+  Batch b;
+  b.rows = b.logit_count = static_cast<int>(frontier_.size());
+  b.sequences = 1;
+  b.tokens = tokens_.data();
+  b.sequence = sequence_.data();
+  b.slots = slots_.data();
+  b.prefix = prefix_.data();
+  b.tail_offsets = tail_offsets_.data();
+  b.tails = tails_.data();
+  b.block_offsets = known.block_offsets;
+  b.blocks = known.blocks;
+  b.logit_rows = logit_rows_.data();
+  head_->forward(b, logits_.data(), {&end, 1, fed_back(first), 0}, {nullptr, inputs_.data()});
+}
+
+int TreeDrafter::write_best(std::int32_t* tokens, std::int32_t* parents, float* log_probs) {
+  order_.resize(nodes_.size());
+  for (std::size_t i = 0; i < order_.size(); ++i) order_[i] = static_cast<int>(i);
+  const int kept = std::min(shape_.max_nodes, static_cast<int>(order_.size()));
+  std::partial_sort(order_.begin(), order_.begin() + kept, order_.end(), [this](int a, int b) { return before(a, b); });
+  for (int i = 0; i < kept; ++i) {
+    const Node& node = nodes_[order_[i]];
+    place_[order_[i]] = i;
+    tokens[i] = node.token;
+    parents[i] = node.parent < 0 ? -1 : place_[node.parent];  // better than its child, hence already placed
+    log_probs[i] = node.score;
+  }
+  return kept;
+}
+
+int TreeDrafter::draft(const Batch& known, const float* states, const DraftShape& shape, std::int32_t* tokens,
+                       std::int32_t* parents, float* log_probs) {
+  shape_ = shape;
+  expanded_ = 0;
+  reserve();
+  catch_up(known, states);
+  propose(-1, logits_.data());
+  int level = 0;
+  for (int depth = 2; depth <= shape.max_depth; ++depth) {
+    choose_frontier(level);
+    if (frontier_.empty()) break;
+    level = static_cast<int>(nodes_.size());
+    expand_frontier(known);
+    for (std::size_t i = 0; i < frontier_.size(); ++i)
+      propose(frontier_[i], logits_.data() + i * head_->model()->spec.outputs);
+  }
+  return write_best(tokens, parents, log_probs);
+}
+
+}  // namespace paceline
