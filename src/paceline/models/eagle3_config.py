@@ -9,6 +9,7 @@ are numbered in two ways: ``eagle_config.eagle_aux_hidden_state_layer_ids`` coun
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ from paceline.models.spec import ModelSpec
 LAYER_IDS = "eagle_aux_hidden_state_layer_ids"
 MODEL_KINDS = ("llama", "mistral", "qwen2", "qwen3")
 """Values of model_type whose layers a head may be made of: SwiGLU, RMSNorm, plain attention."""
-_STATED_LAYERS = 3
+_QKV_BIASES = (".attn_q.bias", ".attn_k.bias", ".attn_v.bias")
+_DEFAULT_STATES = 3
 
 
 def spec_from_head_config(values: dict[str, Any], path: Path, names: Collection[str]) -> Eagle3Spec:
@@ -45,49 +47,45 @@ def spec_from_head_config(values: dict[str, Any], path: Path, names: Collection[
     config = _layer_config(layer_values, path)
     base = spec_from_config(config, _has(names, ".attn_q.bias"), None)
     states = _state_layers(top)
-    reader = _Variants(top, config, names)
-    return Eagle3Spec(
+    return replace(
+        head_like(base),
         name=top.text("_name_or_path", "") or path.parent.name,
-        hidden_size=base.hidden_size,
         target_hidden_size=top.integer("target_hidden_size", base.hidden_size, high=MAX_WIDTH),
+        draft_vocab_size=top.integer("draft_vocab_size", base.vocab_size, high=base.vocab_size),
+        layer_windows=_windows(config, base),
+        num_states=_DEFAULT_STATES if states is None else len(states),
+        state_layers=states,
+        norm_before_residual=top.flag("norm_before_residual", False),
+        # SpecForge's flat norm_output only says that a norm stands before the head, which it always does.
+        norm_output=nested is not None and top.flag("norm_output", False),
+        has_input_norm=top.flag("norm_before_fc", "input_norm.weight" in names),
+        has_state_norms=top.flag("fc_norm", any(is_state_norm(name) for name in names)),
+        has_embedding="token_embd.weight" in names,
+        has_head="output.weight" in names,
+        has_qkv_bias=config.fields.flag("attention_bias", False) or _has(names, *_QKV_BIASES),
+        has_output_bias=_has(names, ".attn_output.bias"),
+        has_qk_norm=base.has_qk_norm or _has(names, ".attn_q_norm.weight", ".attn_k_norm.weight"),
+    )
+
+
+def head_like(base: ModelSpec) -> Eagle3Spec:
+    """Return the plain head whose layers are those of ``base`` and whose widths and ids are its target's."""
+    return Eagle3Spec(
+        name=base.name,
+        hidden_size=base.hidden_size,
+        target_hidden_size=base.hidden_size,
         num_layers=base.num_layers,
         num_heads=base.num_heads,
         num_kv_heads=base.num_kv_heads,
         head_dim=base.head_dim,
         ffn_size=base.ffn_size,
         vocab_size=base.vocab_size,
-        draft_vocab_size=top.integer("draft_vocab_size", base.vocab_size, high=base.vocab_size),
+        draft_vocab_size=base.vocab_size,
         max_context=base.max_context,
         norm_eps=base.norm_eps,
         rope=base.ropes[0],
-        layer_windows=_windows(config, base),
-        num_states=_STATED_LAYERS if states is None else len(states),
-        state_layers=states,
-        norm_before_residual=top.flag("norm_before_residual", False),
-        # SpecForge's flat norm_output only says that a norm stands before the head, which it always does.
-        norm_output=nested is not None and top.flag("norm_output", False),
-        has_input_norm=reader.stated("norm_before_fc", "input_norm.weight" in names),
-        has_state_norms=reader.stated("fc_norm", any(is_state_norm(name) for name in names)),
-        has_embedding="token_embd.weight" in names,
-        has_head="output.weight" in names,
-        has_qkv_bias=reader.has_bias("attn_q", "attn_k", "attn_v"),
-        has_output_bias=_has(names, ".attn_output.bias"),
-        has_qk_norm=base.has_qk_norm or _has(names, ".attn_q_norm.weight", ".attn_k_norm.weight"),
+        layer_windows=base.layer_windows,
     )
-
-
-class _Variants:
-    """Which optional parts a head has: what the config states, else what the tensors show."""
-
-    def __init__(self, top: Metadata, config: HfConfig, names: Collection[str]) -> None:
-        self._top, self._config, self._names = top, config, names
-
-    def stated(self, key: str, present: bool) -> bool:
-        return self._top.flag(key, present)
-
-    def has_bias(self, *parts: str) -> bool:
-        stated = self._config.fields.flag("attention_bias", False)
-        return stated or _has(self._names, *(f".{part}.bias" for part in parts))
 
 
 def _has(names: Collection[str], *endings: str) -> bool:

@@ -151,8 +151,9 @@ def rope_base(rope: RopeSpec) -> float:
     dims = 2 * len(rope.inverse_frequencies)
     last = rope.inverse_frequencies[-1]
     estimate = last ** (-dims / (dims - 2)) if dims > 2 and last > 0 else 10000.0
-    for base in (float(round(estimate)), float(f"{estimate:.6g}"), estimate):
-        is_same = base > 0 and tuple(plain_frequencies(base, dims).tolist()) == rope.inverse_frequencies
+    rounded = [float(f"{estimate:.{digits}g}") for digits in range(1, 16)]
+    for base in (*rounded, float(np.float32(estimate)), estimate):
+        is_same = tuple(plain_frequencies(base, dims).tolist()) == rope.inverse_frequencies
         if is_same and rope.style == "half_split" and rope.attention_factor == 1.0:
             return base
     raise ConfigError("only heads with a plain rope that rotates halves can be exported; train one with it")

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from paceline.errors import ModelFileError
+from paceline.models.eagle3_config import head_like
 from paceline.models.eagle3_spec import Eagle3Files, Eagle3Spec
 from paceline.models.eagle3_tensors import check_values, head_shapes
 from paceline.models.eagle3_vocabulary import checked_ids, read_map
@@ -72,21 +73,10 @@ def _spec(metadata: Metadata, source: GgufSource, vocabulary: GgufTensor | None)
     base = SpecBuilder("eagle3", _FAMILY, metadata, source).build(None)
     tensors = source.tensors
     states = _state_layers(metadata)
-    return Eagle3Spec(
-        name=base.name,
-        hidden_size=base.hidden_size,
+    return replace(
+        head_like(base),
         target_hidden_size=metadata.integer(".target_hidden_size", base.hidden_size, high=MAX_WIDTH),
-        num_layers=base.num_layers,
-        num_heads=base.num_heads,
-        num_kv_heads=base.num_kv_heads,
-        head_dim=base.head_dim,
-        ffn_size=base.ffn_size,
-        vocab_size=base.vocab_size,
         draft_vocab_size=base.vocab_size if vocabulary is None else vocabulary.shape[-1],
-        max_context=base.max_context,
-        norm_eps=base.norm_eps,
-        rope=base.ropes[0],
-        layer_windows=base.layer_windows,
         num_states=len(states),
         state_layers=states,
         norm_before_residual=metadata.flag(".norm_before_residual", False),
