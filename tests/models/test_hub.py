@@ -47,6 +47,27 @@ def test_pull_fetches_a_file_or_what_a_folder_needs(tmp_path: Path, monkeypatch:
     ]
 
 
+@pytest.mark.parametrize(
+    ("config", "others", "expected"),
+    [
+        ('{"draft_vocab_size": 32000}', [], ["pytorch_model.bin"]),
+        ('{"draft_vocab_size": 32000}', ["model.safetensors"], []),
+        ('{"model_type": "llama"}', [], []),
+    ],
+)
+def test_only_a_head_without_safetensors_brings_its_binary(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: str, others: list[str], expected: list[str]
+) -> None:
+    """SafeAILab's EAGLE-3 heads are pytorch_model.bin files; a whole model's would be a second copy of it."""
+    (tmp_path / "config.json").write_text(config)
+    for name in others:
+        (tmp_path / name).touch()
+    fetched: list[str] = []
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda repo, **options: str(tmp_path))
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", lambda repo, file: fetched.append(file))
+    assert pull_hub_model("hf:o/head") == tmp_path and fetched == expected
+
+
 def response(code: int) -> Any:
     return SimpleNamespace(status_code=code, headers={}, request=None)
 
