@@ -158,6 +158,12 @@ def test_archives_that_are_wrong(tmp_path: Path) -> None:
         archive.writestr("a/data/0", bytes(4800))
     with pytest.raises(ModelFileError, match=r"lacks the 48 stored bytes"):
         read_torch_tensors(path)
+    for order in ("big", "x" * (64 << 20)):
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("a/data.pkl", table({"a": GOOD}))
+            archive.writestr("a/byteorder", order)
+        with pytest.raises(ModelFileError, match="big-endian machine"):
+            read_torch_tensors(path)
     write_archive(path, table({"a": GOOD}), STORAGE)
     raw = path.read_bytes()
     for size in (3, 40, len(raw) // 2, len(raw) - 1):
