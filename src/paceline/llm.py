@@ -30,10 +30,12 @@ from paceline.engine.prompts import (
 )
 from paceline.engine.runner import ReplyStream, Runner
 from paceline.errors import ConfigError
+from paceline.models.shipped_heads import shipped_head, target_fingerprint
 from paceline.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
     from paceline.drafters.draft_model import DraftModel
+    from paceline.drafters.eagle3 import Eagle3Head
     from paceline.executors.cpu import CpuExecutor
     from paceline.models.loading import ModelFiles, Quant
     from paceline.models.tokenizer import Tokenizer
@@ -49,12 +51,14 @@ class LLM:
 
     ``model``: a catalog name, a GGUF file, a Hugging Face folder or ``hf:org/repo[:file]``. ``drafter``: a
     name (``none``, ``ngram``, ``suffix``, ``recycle``, ``prediction``, ``auto``, ``draft_model:MODEL``,
-    ``draft_model:self:N``) or a :class:`~paceline.drafters.base.Drafter`. ``num_draft_tokens``,
-    ``acceptance``: see :class:`~paceline.config.SpecConfig`. ``quant``: ``q4`` or ``q8`` quantise a folder's
-    weights on load. ``threads``: all processors unless given. ``max_model_len``: longest prompt and reply
-    together; the model's own context, at most 8192, unless given. ``kv_cache_tokens``: size of the cache,
-    shared by all requests; at least 8192 and ``max_model_len`` unless given. ``max_batch_tokens``,
-    ``max_num_requests``, ``record_logit_hashes``: see :class:`~paceline.config.EngineConfig`.
+    ``draft_model:self:N``, ``eagle3``, ``eagle3:HEAD``) or a :class:`~paceline.drafters.base.Drafter`;
+    ``auto`` uses the EAGLE-3 head that comes with Paceline for the model, if there is one.
+    ``num_draft_tokens``, ``acceptance``: see :class:`~paceline.config.SpecConfig`. ``quant``: ``q4`` or
+    ``q8`` quantise a folder's weights on load. ``threads``: all processors unless given. ``max_model_len``:
+    longest prompt and reply together; the model's own context, at most 8192, unless given.
+    ``kv_cache_tokens``: size of the cache, shared by all requests; at least 8192 and ``max_model_len`` unless
+    given. ``max_batch_tokens``, ``max_num_requests``, ``record_logit_hashes``: see
+    :class:`~paceline.config.EngineConfig`.
 
     Raises ``ConfigError``, ``ModelNotFoundError``, ``ModelFileError``, ``DrafterError`` and
     ``VocabularyMismatchError``. Not thread-safe.
@@ -95,6 +99,8 @@ class LLM:
                 )
             config = EngineConfig(context, max_batch_tokens, max_num_requests, record_logit_hashes)
             self.executor: CpuExecutor = _load_executor(files, self._cache_tokens, threads)
+            self._fingerprint = target_fingerprint(files.spec, files.source)
+        self._heads: dict[str, Eagle3Head] = {}
         tokenizer = files.tokenizer
         self.engine = Engine(
             self.executor, tokenizer, tokenizer.eos_token_ids, self._build_drafter, spec, config
@@ -178,6 +184,7 @@ class LLM:
             num_draft_tokens=self.engine.spec.draft_limit,
             target_pool=self.engine.pool,
             load_draft_model=self._load_draft_model,
+            load_head=self._load_head,
         )
 
     def _load_draft_model(self, name: str) -> DraftModel:
@@ -186,6 +193,37 @@ class LLM:
         with _open_model(name, "none", None) as files:
             executor = _load_executor(files, self._cache_tokens, self._threads)
         return DraftModel(name, executor, files.tokenizer.tokens)
+
+    def _load_head(self, name: str) -> Eagle3Head | None:
+        """Load an EAGLE-3 head, once; without a name the one that comes with Paceline for this model."""
+        shipped = None if name else shipped_head(self._fingerprint)
+        if not name and shipped is None:
+            return None
+        path = name or str(shipped)
+        if path not in self._heads:
+            label = name if shipped is None else shipped.name
+            self._heads[path] = self._open_head(path, label)
+            logger.info("paceline: draft head %s from %s", label, path)
+        return self._heads[path]
+
+    def _open_head(self, path: str, label: str) -> Eagle3Head:
+        from paceline.drafters.eagle3 import Eagle3Head
+        from paceline.executors.eagle3 import Eagle3Executor
+        from paceline.kv.block_pool import BlockPool
+        from paceline.models.catalog import resolve_model
+        from paceline.models.eagle3 import check_fit, open_eagle3
+
+        spec = self.model_files.spec
+        # A GGUF file has its storage types already.
+        files = open_eagle3(path, spec, quant="q8" if resolve_model(path).is_dir() else "none")
+        # A request's drafted nodes lie behind its pairs: a block or two more than it holds of the target.
+        num_blocks = self.executor.num_blocks + 2 * self.engine.config.max_num_requests
+        try:
+            check_fit(files, spec, self.tokenizer.tokens)
+            executor = Eagle3Executor.load(files, self.executor, num_blocks=num_blocks)
+        finally:
+            files.source.close()
+        return Eagle3Head(label, executor, BlockPool(executor.num_blocks))
 
 
 _SETTINGS = tuple(name for name in LLM.__init__.__annotations__ if name not in ("unknown", "return"))

@@ -19,6 +19,7 @@ from paceline.drafters.suffix import SuffixDrafter, SuffixOptions
 from paceline.drafters.verify_cost import VerifyCost
 from paceline.errors import ConfigError, DrafterError, ModelFileError
 from paceline.executors.base import ForwardBatch
+from paceline.kv.block_pool import BlockPool
 from paceline.records import FloatArray, IntArray
 from support.fake_executor import FakeExecutor
 from support.fake_head import LAYERS, FakeHead, all_ids
@@ -118,7 +119,8 @@ def test_a_draft_model_is_loaded_by_name() -> None:
 
 def fake_head(name: str, num_blocks: int = 8) -> Eagle3Head:
     executor = FakeExecutor(vocab_size=3)
-    return Eagle3Head(name, FakeHead(executor, all_ids(executor), num_blocks=num_blocks), LAYERS)
+    head = FakeHead(executor, all_ids(executor), num_blocks)
+    return Eagle3Head(name, head, BlockPool(num_blocks))  # type: ignore[arg-type]
 
 
 def test_a_head_is_loaded_by_path_or_comes_with_the_target() -> None:

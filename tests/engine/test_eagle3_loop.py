@@ -282,7 +282,7 @@ def test_a_head_that_raises_costs_the_drafts_and_warns_once(
 
 def test_a_full_head_cache_silences_until_another_request_ends() -> None:
     executor = FakeExecutor()
-    head = FakeHead(executor, all_ids(executor), num_blocks=8)
+    head = FakeHead(executor, all_ids(executor), num_blocks=7)
     drafter = head_drafter(head, TREE)
     rig: Rig = make_rig({"head": drafter}, executor=executor)
     shape = {"temperature": 0.0, "ignore_eos": True, "drafter": "head", "num_draft_tokens": 2}
@@ -293,4 +293,4 @@ def test_a_full_head_cache_silences_until_another_request_ends() -> None:
     early = len(rig.deltas["late"])
     assert rig.finish()["late"].metrics.num_draft_tokens > 0
     assert all(len(step.token_ids) == 1 for step in rig.deltas["late"][:early])
-    assert drafter.num_free_blocks == 8
+    assert drafter.num_free_blocks == 7

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from paceline.drafters.eagle3 import Eagle3Drafter, Eagle3Head, Eagle3Options
-from paceline.drafters.head_api import DraftedTree, DraftShape
 from paceline.executors.base import ForwardBatch
+from paceline.executors.eagle3 import DraftedTree, DraftShape
+from paceline.kv.block_pool import BlockPool
 from paceline.records import FloatArray, IntArray
 from paceline.tree import ROOT
+from support.eagle3_heads import tiny_spec
 from support.fake_executor import FakeExecutor, path_state
 
 LAYERS = (2, 5, 9)
@@ -38,6 +40,12 @@ class FakeHead:
 
     def __post_init__(self) -> None:
         self.pairs: dict[int, tuple[bytes, int]] = {}
+        self.spec = tiny_spec(max_context=self.max_context)
+        self.state_layers = LAYERS
+
+    def catch_up(self, batch: ForwardBatch, states: FloatArray) -> None:
+        assert not len(batch.logit_rows)
+        self.forward(batch, self.project(states))
 
     def project(self, states: FloatArray) -> FloatArray:
         assert states.dtype == np.float32
@@ -76,14 +84,14 @@ class FakeHead:
             ]
             pairs_of = {parent: pairs for parent, _, pairs, _ in level}
             first = len(nodes)
-            nodes += sorted(found, key=lambda node: -node[0])[: shape.width]
+            found = [node for node in found if node[0] >= shape.min_log_prob]
+            nodes += sorted(found, key=lambda node: -node[0])
             if depth == shape.max_depth:
                 break
             level = []
-            for node in range(first, len(nodes)):
+            for node in range(first, min(len(nodes), first + shape.width)):
                 log_prob, token, parent = nodes[node]
-                if log_prob < shape.min_log_prob or len(nodes) > shape.max_nodes * shape.width:
-                    continue
+                assert used < length + shape.num_slots
                 self.pairs[self.physical(batch.blocks, used)] = (b"drafted", token)
                 used += 1
                 pairs = [*pairs_of[parent], (self.output(pairs_of[parent]).tobytes(), token)]
@@ -137,12 +145,14 @@ def true_states(known: tuple[int, ...], start: int, end: int, size: int = 3) -> 
         np.concatenate([path_state(known[: position + 1], layer, size) for layer in LAYERS])
         for position in range(start, end)
     ]
-    return np.array(rows, np.float32).reshape(end - start, -1)
+    return np.array(rows, np.float32).reshape(end - start, len(LAYERS) * size)
 
 
 def head_drafter(head: FakeHead, options: Eagle3Options) -> Eagle3Drafter:
     return Eagle3Drafter(
-        Eagle3Head("fake", head, LAYERS), target_vocab_size=head.target.vocab_size, options=options
+        Eagle3Head("fake", head, BlockPool(head.num_blocks)),  # type: ignore[arg-type]
+        target_vocab_size=head.target.vocab_size,
+        options=options,
     )
 
 

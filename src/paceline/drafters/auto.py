@@ -162,10 +162,11 @@ class AutoSession:
             self._head_failed(error)
             self._drop_head()
             return cheap, self._best(cheap, budget)
+        if grown is None:
+            return cheap, self._best(cheap, budget)
         tree = merge_trees([cheap, grown], budget)
         choice = self._best(tree, budget, head.spent)
-        if len(grown):
-            head.pace.promised(choice.speed)
+        head.pace.promised(choice.speed)
         return tree, choice
 
     def _tell_head(self, head: Eagle3Session, step: StepObservation) -> None:

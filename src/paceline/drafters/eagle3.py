@@ -18,13 +18,13 @@ import numpy as np
 
 from paceline.config import Settings, check_choice, check_float, check_int
 from paceline.drafters.base import DraftContext, DrafterCapabilities
-from paceline.drafters.head_api import DraftShape, HeadExecutor
 from paceline.drafters.head_pace import HeadPace
 from paceline.drafters.head_sequence import HeadSequence
 from paceline.drafters.scored_tree import ConfidenceTable, ScoredTree, best_nodes
 from paceline.drafters.trust import Trust
 from paceline.drafters.verify_cost import VerifyCost
 from paceline.errors import ConfigError, DrafterError
+from paceline.executors.eagle3 import DraftedTree, DraftShape, Eagle3Executor
 from paceline.kv.block_pool import BlockPool
 from paceline.records import EMPTY_DRAFT, Draft, FloatArray, StepObservation, TokenLaw
 from paceline.tree import ROOT
@@ -57,15 +57,17 @@ class Eagle3Options(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Eagle3Head:
-    """A loaded head. ``state_layers``: the target layers whose incoming states it reads, in its order."""
+    """A loaded head. ``pool``: the blocks of its KV cache, shared by all drafters that use it."""
 
     name: str
-    executor: HeadExecutor
-    state_layers: tuple[int, ...]
+    executor: Eagle3Executor
+    pool: BlockPool
 
 
 class Eagle3Session:
-    """Drafting for one request. ``pace``: what the head has shown; ``spent``: cost of the last :meth:`grow`.
+    """Drafting for one request.
+
+    ``pace``: what the head has shown. ``spent``: cost of the last :meth:`grow` in one-row target forwards.
 
     The head's cache follows the target's states, not its own drafts: see :class:`HeadSequence`.
     """
@@ -89,7 +91,6 @@ class Eagle3Session:
     def __init__(
         self,
         head: Eagle3Head,
-        pool: BlockPool,
         vocab_size: int,
         options: Eagle3Options,
         table: ConfidenceTable,
@@ -100,7 +101,7 @@ class Eagle3Session:
         self._table = table
         self._sampler = context.sampler
         self._samples = options.sampling == "chain" and context.rule != "greedy"
-        self._sequence = HeadSequence(head.executor, pool, context.prompt_token_ids)
+        self._sequence = HeadSequence(head.executor, head.pool, context.prompt_token_ids)
         # Ids outside the draft vocabulary are never drawn.
         self._padded: FloatArray = np.full(vocab_size if self._samples else 0, -np.inf, dtype=np.float32)
         self._grown = ScoredTree()
@@ -126,7 +127,7 @@ class Eagle3Session:
         if not self.pace.pays(1.0):
             return EMPTY_DRAFT
         tree = self.grow(budget, self._trust.factor)
-        if not len(tree):
+        if tree is None:
             return EMPTY_DRAFT
         self._paths, factor = tree.paths, self._trust.factor
         choice = self._options.verify_cost.best([path * factor for path in tree.paths], budget, self.spent)
@@ -146,25 +147,24 @@ class Eagle3Session:
         """Give the blocks back."""
         self._sequence.release()
 
-    def grow(self, limit: int, factor: float = 1.0) -> ScoredTree:
-        """Return up to ``limit`` candidates, likeliest path first; one native call.
+    def grow(self, limit: int, factor: float = 1.0) -> ScoredTree | None:
+        """Return up to ``limit`` candidates, likeliest path first, in one native call.
 
-        ``factor``: how much likelier or unlikelier paths have turned out than this request's estimates.
+        ``None`` when it cannot run now. ``factor``: how much likelier or unlikelier paths have turned out
+        than they were estimated.
         """
-        self.spent = 0.0
         levels = self._room(min(limit, self._options.max_depth))
         if levels <= 0:
-            return ScoredTree()
+            return None
         width = min(self._options.width, limit)
-        opened = self._sequence.open(spare=max(limit, width * levels))
-        if opened is None:
-            return ScoredTree()
-        states, batch = opened
         shape = DraftShape(limit, levels, width, self.pace.least_parent(limit, factor))
+        opened = self._sequence.open(spare=shape.num_slots)
+        if opened is None:
+            return None
+        states, batch = opened
         drafted = self._executor.draft(batch, states, shape)
         self._sequence.close()
-        tree = self._scored(drafted.tokens.tolist(), drafted.parents.tolist(), drafted.log_probs.tolist())
-        self._grown = tree
+        tree = self._grown = self._scored(drafted)
         self.spent = self._options.step_cost * max(1, self._num_levels)
         return tree
 
@@ -193,11 +193,13 @@ class Eagle3Session:
             node, depth = children[node, token], depth + 1
         return depth
 
-    def _scored(self, tokens: list[int], parents: list[int], log_probs: list[float]) -> ScoredTree:
+    def _scored(self, drafted: DraftedTree) -> ScoredTree:
         """Return the drafted nodes with the acceptance this head has shown at their confidence."""
-        tree = ScoredTree()
+        tree, log_probs = ScoredTree(), drafted.log_probs.tolist()
         depths: list[int] = []
-        for token, parent, log_prob in zip(tokens, parents, log_probs, strict=True):
+        for token, parent, log_prob in zip(
+            drafted.tokens.tolist(), drafted.parents.tolist(), log_probs, strict=True
+        ):
             above = 0.0 if parent == ROOT else log_probs[parent]
             raw = min(1.0, math.exp(log_prob - above))
             path = (1.0 if parent == ROOT else tree.paths[parent]) * self._table.estimate(raw)
@@ -211,7 +213,7 @@ class Eagle3Session:
         if not self._sequence.is_complete:
             return 0
         # Level d + 1 comes from a row at position (pairs - 1) + d.
-        return min(levels, self._executor.max_context - (len(self._sequence.tokens) - 1) + 1)
+        return min(levels, self._executor.spec.max_context - (len(self._sequence.tokens) - 1) + 1)
 
     def _propose_chain(self, budget: int) -> Draft:
         """Return a chain drawn from the head through the request's own filters, with the laws."""
@@ -260,7 +262,6 @@ class Eagle3Drafter:
         self._target_vocab_size = target_vocab_size
         if head.executor.num_blocks <= 0:
             raise DrafterError(f"head {head.name!r} has no KV blocks; give its cache at least one")
-        self._pool = BlockPool(head.executor.num_blocks)
         # A head is as sure of greedy choices as of draws, but not as often right.
         self._tables = {True: ConfidenceTable(), False: ConfidenceTable()}
 
@@ -273,15 +274,15 @@ class Eagle3Drafter:
         return DrafterCapabilities(
             can_branch=self.options.width > 1,
             gives_probabilities=self.options.sampling == "chain",
-            state_layers=self.head.state_layers,
+            state_layers=tuple(self.head.executor.state_layers),
         )
 
     @property
     def num_free_blocks(self) -> int:
         """KV blocks of the head that no request holds."""
-        return self._pool.num_free
+        return self.head.pool.num_free
 
     def start(self, context: DraftContext) -> Eagle3Session:
         """Open a session; it drafts once the states of the prompt have come."""
         table = self._tables[context.rule == "greedy"]
-        return Eagle3Session(self.head, self._pool, self._target_vocab_size, self.options, table, context)
+        return Eagle3Session(self.head, self._target_vocab_size, self.options, table, context)

@@ -9,15 +9,18 @@ next draft, or in chunks when many have come together.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paceline.drafters.head_api import HeadExecutor
 from paceline.errors import DrafterError
 from paceline.executors.base import ForwardBatch
 from paceline.kv.block_pool import BlockPool
 from paceline.kv.block_table import BlockTable
 from paceline.records import FloatArray, HiddenStates
+
+if TYPE_CHECKING:
+    from paceline.executors.eagle3 import Eagle3Executor
 
 CHUNK_ROWS = 256  # rows of one pass while catching up
 
@@ -27,7 +30,7 @@ class HeadSequence:
 
     __slots__ = ("_executor", "_pool", "_waiting", "cached", "num_states", "table", "tokens")
 
-    def __init__(self, executor: HeadExecutor, pool: BlockPool, prompt: Sequence[int]) -> None:
+    def __init__(self, executor: Eagle3Executor, pool: BlockPool, prompt: Sequence[int]) -> None:
         self._executor = executor
         self._pool = pool
         self._waiting: list[FloatArray] = []  # states of positions cached … num_states - 1
@@ -44,7 +47,7 @@ class HeadSequence:
     def observe(self, states: HiddenStates | None, committed: Sequence[int]) -> None:
         """Take what a step told; states that are known already (after a preemption) are skipped."""
         self.tokens.extend(committed)
-        if len(self.tokens) - 1 > self._executor.max_context:
+        if len(self.tokens) - 1 > self._executor.spec.max_context:
             self.release()  # nothing can be drafted any more
             return
         if states is not None:
@@ -52,8 +55,8 @@ class HeadSequence:
         while min(self.num_states, len(self.tokens) - 1) - self.cached > CHUNK_ROWS:
             if not self._reserve(self.cached + CHUNK_ROWS):
                 return
-            states_now, batch = self._next_pairs(CHUNK_ROWS, 0)
-            self._executor.forward(batch, self._executor.project(states_now))
+            waiting, batch = self._next_pairs(CHUNK_ROWS, 0)
+            self._executor.catch_up(batch, waiting)
             self._store(CHUNK_ROWS)
 
     def open(self, spare: int) -> tuple[FloatArray, ForwardBatch] | None:
