@@ -1,0 +1,138 @@
+"""``auto`` with a draft head: asked where it pays, idle where cheap sources are sure, dropped if it fails."""
+
+from __future__ import annotations
+
+import pytest
+
+from paceline.drafters.auto import AutoDrafter, AutoOptions, AutoSession
+from paceline.drafters.base import DraftContext
+from paceline.drafters.eagle3 import Eagle3Options
+from paceline.records import EMPTY_DRAFT, Draft, HiddenStates, StepObservation
+from support.draft_play import ArgmaxSampler, accept, observation
+from support.fake_executor import FakeExecutor, path_logits
+from support.fake_head import LAYERS, FakeHead, all_ids, head_drafter, true_states
+
+TARGET = FakeExecutor(vocab_size=40)
+PERIOD = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+
+def opened(step_cost: float = 0.05, fail_at: int = -1) -> tuple[AutoDrafter, FakeHead]:
+    head = FakeHead(TARGET, all_ids(TARGET), num_blocks=100, fail_at=fail_at)
+    options = AutoOptions(eagle3=Eagle3Options(step_cost=step_cost))
+    return AutoDrafter(TARGET.vocab_size, options, head_drafter(head, options.eagle3)), head
+
+
+def start(drafter: AutoDrafter, prompt: list[int]) -> AutoSession:
+    return drafter.start(DraftContext("r", tuple(prompt), ArgmaxSampler()))
+
+
+def told(
+    known: list[int], committed: list[int], draft: Draft = EMPTY_DRAFT, first: int = -1
+) -> StepObservation:
+    """Return what the engine says of a step; ``first``: where its states begin."""
+    everything, start = tuple(known + committed), len(known) - 1 if first < 0 else first
+    plain = observation(draft, accept(draft, committed), tuple(committed), known[-1], TARGET.vocab_size)
+    states = HiddenStates(start, true_states(everything, start, len(everything) - 1))
+    return StepObservation(
+        plain.committed, plain.num_accepted_tokens, draft, plain.verified_tokens, plain.top_tokens, states
+    )
+
+
+def run(session: AutoSession, known: list[int], reply: list[int], budget: int = 7) -> int:
+    """Play ``reply`` against the session; return the number of steps."""
+    steps = 0
+    while reply:
+        draft = session.propose(budget)
+        kept = min(accept(draft, reply), len(reply) - 1)
+        committed, reply = reply[: kept + 1], reply[kept + 1 :]
+        session.observe(told(known, committed, draft))
+        known += committed
+        steps += 1
+    return steps
+
+
+def written(known: list[int], count: int) -> list[int]:
+    """What the fake target writes behind ``known``."""
+    text = list(known)
+    for _ in range(count):
+        text.append(int(path_logits(tuple(text), TARGET.vocab_size, TARGET.spread).argmax()))
+    return text[len(known) :]
+
+
+def test_a_good_head_makes_fewer_steps() -> None:
+    reply = written([3, 1, 4, 1], 60)
+    steps = {}
+    for name in ("with", "without"):
+        drafter, _ = opened()
+        if name == "without":
+            drafter.head = None
+        session = start(drafter, [3, 1, 4])
+        session.observe(told([3, 1, 4], [1], first=0))
+        steps[name] = run(session, [3, 1, 4, 1], list(reply))
+    assert steps["with"] < 0.7 * steps["without"]
+
+
+def test_a_sure_copy_leaves_the_head_waiting_and_it_catches_up_in_one_pass() -> None:
+    drafter, head = opened()
+    session = start(drafter, PERIOD * 4)
+    session.observe(told(PERIOD * 4, PERIOD[:1], first=0))
+    known = [*PERIOD * 4, *PERIOD[:1]]
+    run(session, known, PERIOD[1:] + PERIOD)
+    passes = len(head.rows_per_pass)
+    before = len(known)
+    run(session, known, PERIOD * 6)
+    assert len(head.rows_per_pass) == passes
+    assert session._head is not None
+    assert session._head.num_cached <= before
+    run(session, known, [30, 12, 25, 11, 38])  # nothing the prompt knows
+    assert head.rows_per_pass[passes] > len(PERIOD) * 6
+    assert session._head.num_cached >= len(known) - 8
+
+
+@pytest.mark.parametrize(("step_cost", "most"), [(0.05, 30), (0.5, 16)])
+def test_a_head_that_is_wrong_is_asked_now_and_then(step_cost: float, most: int) -> None:
+    """Its promises are not kept, so it is soon left alone; one step in sixteen asks again."""
+    drafter, head = opened(step_cost)
+    session = start(drafter, [3, 1, 4])
+    session.observe(told([3, 1, 4], [1], first=0))
+    known = [3, 1, 4, 1]
+    for number in range(100):
+        draft = session.propose(7)
+        grown = session._head._grown.tokens if session._head else []
+        token = next(t for t in range(number % 29, 40) if t not in draft.tree.tokens and t not in grown)
+        session.observe(told(known, [token], draft))
+        known.append(token)
+    assert len(head.rows_per_pass) < most
+
+
+def test_pieces_of_the_prompt_reach_only_the_head() -> None:
+    """They commit nothing, and sources that count replies must not see a step in them."""
+    drafter, _ = opened()
+    session = start(drafter, PERIOD)
+    session.observe(StepObservation((), 0, states=HiddenStates(0, true_states(tuple(PERIOD), 0, 4))))
+    session.observe(told(PERIOD, [9], first=4))
+    assert session._head is not None
+    assert session._head._sequence.is_complete
+    assert drafter.capabilities.state_layers == LAYERS
+
+
+def test_a_failing_head_is_dropped_for_good(caplog: pytest.LogCaptureFixture) -> None:
+    drafter, head = opened(fail_at=1)
+    running = start(drafter, [3, 1, 4])
+    running.observe(told([3, 1, 4], [1], first=0))
+    other = start(drafter, [5, 6])
+    other.observe(told([5, 6], [7], first=0))
+    assert run(running, [3, 1, 4, 1], written([3, 1, 4, 1], 30)) > 0
+    head.fail_at = len(head.rows_per_pass)
+    run(other, [5, 6, 7], written([5, 6, 7], 10))
+    assert drafter.capabilities.state_layers == ()
+    assert start(drafter, [1])._head is None
+    (record,) = caplog.records
+    assert "auto goes on with its other sources" in record.getMessage()
+    assert head_blocks_free(running, other, head)
+
+
+def head_blocks_free(one: AutoSession, other: AutoSession, head: FakeHead) -> bool:
+    one.stop()
+    other.stop()
+    return one._head is None and other._head is None and len(head.pairs) > 0
