@@ -71,13 +71,15 @@ CacheView Decoder::cache(int l) const {
   return c;
 }
 
-void Decoder::forward(const Batch& batch, float* logits, const Capture& capture, const Pairs& pairs) {
+void Decoder::forward(const Batch& batch, float* logits, const Capture& capture, const Pairs& pairs,
+                      const std::function<void(int)>& read) {
   batch_ = batch;
   capture_ = capture;
   pairs_ = pairs;
   reads_last_ = batch.logit_count > 0 || capture.has(layers_);
   plan();
-  run([&](int thread) { step(thread, logits); });
+  const auto pass = [&](int thread) { step(thread, logits, read); };
+  run(std::cref(pass));  // a reference, which std::function holds without taking memory
 }
 
 void Decoder::project(const float* states, int rows, float* projected) {

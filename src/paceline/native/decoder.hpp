@@ -113,8 +113,10 @@ class Decoder {
           int num_blocks, bool half_cache, int max_rows);
   Decoder(const Decoder&) = delete;
   Decoder& operator=(const Decoder&) = delete;
-  // logits float32 [logit_count, outputs]; states as Capture says. Heads, and only they, need pairs.
-  void forward(const Batch& batch, float* logits, const Capture& capture = {}, const Pairs& pairs = {});
+  // logits float32 [logit_count, outputs]; states as Capture says. Heads, and only they, need pairs. When all logits
+  // are there, the threads share out read(i) for each of their rows; it must not throw.
+  void forward(const Batch& batch, float* logits, const Capture& capture = {}, const Pairs& pairs = {},
+               const std::function<void(int)>& read = {});
   // What a head's fc makes of states [rows][states * state_width]: float32 [rows][hidden].
   void project(const float* states, int rows, float* projected);
   void move_slots(const std::int32_t* source, const std::int32_t* destination, int n);
@@ -162,7 +164,7 @@ class Decoder {
   void plan_runs();
   void plan_attention();
   void run(const std::function<void(int)>& pass);
-  void step(int thread, float* logits);
+  void step(int thread, float* logits, const std::function<void(int)>& read);
   void embed(int row, float* x) const;
   void project_states(ThreadState& s, float* projected);
   void prepare_pair(ThreadState& s, int row, float* out);

@@ -277,7 +277,7 @@ void Decoder::embed(int row, float* x) const {
     for (int i = 0; i < m.hidden; ++i) x[i] *= m.embedding_scale;
 }
 
-void Decoder::step(int thread, float* logits) {
+void Decoder::step(int thread, float* logits, const std::function<void(int)>& read) {
   ThreadState& s = threads_[thread];
   const int begin = static_cast<int>(static_cast<std::int64_t>(batch_.rows) * thread / active_);
   const int end = static_cast<int>(static_cast<std::int64_t>(batch_.rows) * (thread + 1) / active_);
@@ -290,6 +290,7 @@ void Decoder::step(int thread, float* logits) {
   for (int l = 0; l < layers_; ++l) layer(s, l);
   if (capture_.has(layers_)) capture_last(s);
   if (batch_.logit_count > 0) head(s, logits);
+  for (int i = thread; read && i < batch_.logit_count; i += active_) read(i);
 }
 
 }  // namespace paceline

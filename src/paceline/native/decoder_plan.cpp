@@ -74,14 +74,16 @@ void Decoder::plan_attention() {
   plan_runs();
   most_chunks_ = 1;
   for (int r = 0; r < batch_.rows; ++r) most_chunks_ = std::max(most_chunks_, batch_.position(r) / kChunkPositions + 1);
-  items_.clear();
+  int lists = 0;  // kept from pass to pass, so that no pass takes memory once all were long enough
   layer_items_.assign(layers_, -1);
   for (int l = 0; l < layers_; ++l) {
     for (int before = 0; before < l && layer_items_[l] < 0; ++before)
       if (m.layer_windows[before] == m.layer_windows[l]) layer_items_[l] = layer_items_[before];
     if (layer_items_[l] >= 0) continue;
-    layer_items_[l] = static_cast<int>(items_.size());
-    list_items(l, items_.emplace_back());
+    layer_items_[l] = lists++;
+    if (lists > static_cast<int>(items_.size())) items_.emplace_back();
+    items_[layer_items_[l]].clear();
+    list_items(l, items_[layer_items_[l]]);
   }
   if (!split_) return;
   const std::size_t wanted = static_cast<std::size_t>(batch_.rows) * most_chunks_ * m.heads * (2 + padded_dim_);

@@ -1,7 +1,9 @@
 #include "tree_drafter.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <stdexcept>
 
 #include "sampling.hpp"
 
@@ -33,29 +35,58 @@ void TreeDrafter::reserve() {
   grow(logits_, width * m.outputs);
   grow(states_, (1 + rows) * m.hidden);
   grow(inputs_, width * m.hidden);
-  grow(best_log_probs_, width);
-  grow(best_ids_, width);
-  grow(keys_, width);
+  grow(best_log_probs_, width * width);
+  grow(best_ids_, width * width);
+  grow(keys_, width * width);
   for (auto* v : {&tokens_, &slots_, &prefix_, &sequence_, &logit_rows_}) grow(*v, width);
   grow(tail_offsets_, width + 1);
   grow(tails_, width * shape_.max_depth);
   for (std::size_t i = 0; i < width; ++i) logit_rows_[i] = static_cast<std::int32_t>(i);
 }
 
+// All rows but the last need only their keys and values; a few are cheaper together with it.
 void TreeDrafter::catch_up(const Batch& known, const float* states) {
-  const std::int32_t last = known.rows - 1, end = head_->layers();
+  const PairInput& pairs = *head_->model()->pairs;
+  const std::int32_t end = head_->layers();
   Batch b = known;
+  if (known.rows > kReplicatedRows) {
+    b.rows = known.rows - 1;
+    b.logit_count = 0;
+    head_->forward(b, nullptr, {}, {states, nullptr});
+    for (const std::int32_t** p : {&b.tokens, &b.sequence, &b.slots, &b.prefix, &b.tail_offsets}) *p += b.rows;
+    states += static_cast<std::size_t>(b.rows) * pairs.states * pairs.state_width;
+    b.rows = 1;
+  }
+  const std::int32_t last = b.rows - 1;
   b.logit_rows = &last;
   b.logit_count = 1;
-  head_->forward(b, logits_.data(), {&end, 1, fed_back(-1), last}, {states, nullptr});
+  pass(b, {&end, 1, fed_back(-1), last}, {states, nullptr});
 }
 
-// The successors of a node (of the root: -1), likeliest first.
-void TreeDrafter::propose(int node, const float* logits) {
+// One pass of the head; finds the likeliest outputs of every row of logits.
+void TreeDrafter::pass(const Batch& batch, const Capture& capture, const Pairs& pairs) {
+  std::atomic<int> bad{-1};
+  head_->forward(batch, logits_.data(), capture, pairs, [&](int row) {
+    try {
+      find_best(row);
+    } catch (const std::invalid_argument&) {
+      bad = row;
+    }
+  });
+  if (bad >= 0) find_best(bad);  // throws again, now where an exception may pass
+}
+
+void TreeDrafter::find_best(int row) {
+  const std::size_t outputs = head_->model()->spec.outputs, at = static_cast<std::size_t>(row) * shape_.width;
+  sampling::top_log_probs(logits_.data() + row * outputs, outputs, shape_.width, best_ids_.data() + at,
+                          best_log_probs_.data() + at, keys_.data() + at);
+}
+
+// The successors of a node (of the root: -1), which was row `row` of the pass, likeliest first.
+void TreeDrafter::propose(int node, int row) {
   const float score = node < 0 ? 0.0f : nodes_[node].score;
-  sampling::top_log_probs(logits, head_->model()->spec.outputs, shape_.width, best_ids_.data(),
-                          best_log_probs_.data(), keys_.data());
-  for (int i = 0; i < shape_.width; ++i) {
+  const std::size_t at = static_cast<std::size_t>(row) * shape_.width;
+  for (std::size_t i = at; i < at + shape_.width; ++i) {
     const Node next{draft_to_target_[best_ids_[i]], node, -1, score + best_log_probs_[i]};
     if (next.score < shape_.min_log_prob) return;
     nodes_.push_back(next);
@@ -111,7 +142,7 @@ void TreeDrafter::expand_frontier(const Batch& known) {
   b.block_offsets = known.block_offsets;
   b.blocks = known.blocks;
   b.logit_rows = logit_rows_.data();
-  head_->forward(b, logits_.data(), {&end, 1, fed_back(first), 0}, {nullptr, inputs_.data()});
+  pass(b, {&end, 1, fed_back(first), 0}, {nullptr, inputs_.data()});
 }
 
 int TreeDrafter::write_best(std::int32_t* tokens, std::int32_t* parents, float* log_probs) {
@@ -135,15 +166,14 @@ int TreeDrafter::draft(const Batch& known, const float* states, const DraftShape
   expanded_ = 0;
   reserve();
   catch_up(known, states);
-  propose(-1, logits_.data());
+  propose(-1, 0);
   int level = 0;
   for (int depth = 2; depth <= shape.max_depth; ++depth) {
     choose_frontier(level);
     if (frontier_.empty()) break;
     level = static_cast<int>(nodes_.size());
     expand_frontier(known);
-    for (std::size_t i = 0; i < frontier_.size(); ++i)
-      propose(frontier_[i], logits_.data() + i * head_->model()->spec.outputs);
+    for (std::size_t i = 0; i < frontier_.size(); ++i) propose(frontier_[i], static_cast<int>(i));
   }
   return write_best(tokens, parents, log_probs);
 }

@@ -40,7 +40,9 @@ class TreeDrafter {
   void catch_up(const Batch& known, const float* states);
   void choose_frontier(int level);
   void expand_frontier(const Batch& known);
-  void propose(int node, const float* logits);
+  void pass(const Batch& batch, const Capture& capture, const Pairs& pairs);
+  void find_best(int row);
+  void propose(int node, int row);
   bool before(int a, int b) const;  // higher score, then proposed earlier
   float* fed_back(int row);         // state of an expanded node, of the root for -1
   int write_best(std::int32_t* tokens, std::int32_t* parents, float* log_probs);
@@ -52,7 +54,7 @@ class TreeDrafter {
   std::vector<int> frontier_, order_, place_;
   int expanded_ = 0;
   std::vector<float> logits_, states_, inputs_, best_log_probs_;
-  std::vector<std::int32_t> best_ids_;
+  std::vector<std::int32_t> best_ids_;  // like best_log_probs_ [rows of a pass][width]
   std::vector<std::uint64_t> keys_;
   // The pass of a level.
   std::vector<std::int32_t> tokens_, sequence_, slots_, prefix_, tail_offsets_, tails_, logit_rows_;
