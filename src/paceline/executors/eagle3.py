@@ -27,8 +27,9 @@ from paceline.models.eagle3_spec import Eagle3Files
 from paceline.native import _core
 from paceline.records import FloatArray, IntArray
 
-MAX_DRAFT_SIZE = 256
-"""Most nodes, levels and successors per node of a draft."""
+MAX_NODES = 1024
+MAX_DEPTH = MAX_WIDTH = 64
+"""Bounds of a draft's shape: far past what any processor verifies, and a few MB of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,9 @@ class DraftShape:
     min_log_prob: float = -math.inf
 
     def __post_init__(self) -> None:
-        for name in ("max_nodes", "max_depth", "width"):
-            check_int(name, getattr(self, name), 1, MAX_DRAFT_SIZE)
+        check_int("max_nodes", self.max_nodes, 1, MAX_NODES)
+        check_int("max_depth", self.max_depth, 1, MAX_DEPTH)
+        check_int("width", self.width, 1, MAX_WIDTH)
         if math.isnan(self.min_log_prob):
             raise ConfigError(f"min_log_prob={self.min_log_prob}: it must be a number, or -inf for no bound")
 
