@@ -91,7 +91,7 @@ def make_batch(sequences: Sequence[CapturedSequence], embedding: Tensor, target_
     starts = np.concatenate(([0], np.cumsum(pairs_of)[:-1])).tolist()
     chains = [torch.arange(first - 1, pairs) for first, pairs in zip(firsts, pairs_of, strict=True)]
     counts = [len(part) for part in chains]
-    # The chain at i has its first target after token i + 1, and target rows start at the reply: one per chain,
+    # The chain at i has its first target after token i + 1 and target rows start at the reply: one per chain,
     # so chains and target rows share their numbers.
     return Batch(
         states=torch.cat(states).to(embedding.dtype),
