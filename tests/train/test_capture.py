@@ -66,6 +66,14 @@ def test_each_sequence_keeps_its_own_tokens_and_states(tmp_path: Path) -> None:
     assert data.num_response_tokens == sum(len(row.response) for row in rows)
 
 
+def test_many_short_sequences_share_a_small_cache(tmp_path: Path) -> None:
+    """Each takes a whole block: sixty of three tokens are 180 rows, and no cache of 64 blocks holds 100."""
+    rows = make_rows([3] * 100)
+    executor = StateExecutor(num_blocks=64)
+    check(run(rows, tmp_path / "c", executor), rows)
+    assert executor.sizes == [192, 108]
+
+
 def test_shards_are_bounded_and_hold_whole_sequences(tmp_path: Path) -> None:
     rows = make_rows([50] * 9)
     one = sequence_bytes(50, FORM)

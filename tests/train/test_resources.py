@@ -53,10 +53,10 @@ def test_parameters_are_those_of_the_trained_head() -> None:
 
 
 def test_the_largest_parts_are_named_first() -> None:
-    need = disk_need(1000, 300_000, 4 * 576, SPEC, None)
+    need = disk_need(1000, 300_000, 4 * 576, head_parameters(SPEC), None)
     assert need.parts["states"] == 300_000 * (2 * 4 * 576 + 4)
     assert need.describe().startswith("1.7 GB (states 1.4 GB, checkpoints")
-    assert disk_need(1000, 300_000, 4 * 576, SPEC, 10**9).parts["states"] == 10**9
+    assert disk_need(1000, 300_000, 4 * 576, head_parameters(SPEC), 10**9).parts["states"] == 10**9
     assert fit_memory(SPEC, 49152, 4000, 5).total < 2e9
 
 

@@ -19,6 +19,7 @@ from paceline.cli.profile import profile
 from paceline.cli.pull import pull
 from paceline.cli.synth import synth
 from paceline.cli.theory import app as theory
+from paceline.cli.train import app as train
 from paceline.errors import PacelineError
 
 USER_ERROR = 2
@@ -35,6 +36,7 @@ app = typer.Typer(
 for command in (generate, chat, demo, bench, profile, pull, models, synth):
     app.command()(command)
 app.add_typer(theory, name="theory")
+app.add_typer(train, name="train")
 
 
 def _print_version(wanted: bool) -> None:

@@ -183,13 +183,19 @@ def _fill(
         if planned and planned + size > room:
             break
         planned += size
-        if batch and sum(len(r.tokens) for r in batch) + len(row.tokens) > MAX_ROWS:
+        if batch and not _is_one_pass([*batch, row], executor):
             _run(executor, batch, writer, progress)
             batch = []
         batch.append(row)
         row = next(source, None)
     _run(executor, batch, writer, progress)
     return row
+
+
+def _is_one_pass(rows: Sequence[Row], executor: StateExecutor) -> bool:
+    """Return whether the sequences fit one pass and the cache."""
+    blocks = sum(-(-len(row.tokens) // executor.block_size) for row in rows)
+    return sum(len(row.tokens) for row in rows) <= MAX_ROWS and blocks <= executor.num_blocks
 
 
 def _run(

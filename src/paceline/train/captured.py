@@ -95,7 +95,8 @@ class Shard:
                     f"{path} has {max(have, 0)} bytes instead of {wanted}: delete "
                     f"{shard_path(folder, number)} and capture again"
                 )
-            self._arrays[name] = np.memmap(path, dtype, "r", shape=shapes[name])
+            # "c", so that PyTorch takes the arrays as they are; nothing written to them reaches the file.
+            self._arrays[name] = np.memmap(path, dtype, "c", shape=shapes[name])
 
     def __len__(self) -> int:
         return len(self.facts["ids"])
@@ -135,7 +136,7 @@ class CapturedData:
 
     >>> data = CapturedData(Path("out/capture"))
     >>> item = data.sequence(0)                   # item.tokens, item.states, item.response_start
-    >>> torch.from_numpy(item.states).view(torch.bfloat16)     # [n, W]; copy before writing
+    >>> torch.from_numpy(item.states).view(torch.bfloat16)     # [n, W]
     """
 
     def __init__(self, folder: Path) -> None:

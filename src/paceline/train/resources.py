@@ -69,15 +69,15 @@ def head_parameters(spec: Eagle3Spec) -> int:
 
 
 def disk_need(
-    num_rows: int, num_tokens: int, state_width: int, spec: Eagle3Spec, max_capture: int | None
+    num_rows: int, num_tokens: int, state_width: int, head_weights: int, max_capture: int | None
 ) -> Need:
     """Return the disk a run needs at most.
 
-    ``num_tokens``: prompts and replies. ``state_width``: values captured per token. ``max_capture``: bound
-    on the captured states in bytes.
+    ``num_tokens``: prompts and replies. ``state_width``: values captured per token. ``head_weights``:
+    see :func:`head_parameters`. ``max_capture``: bound on the captured states in bytes.
     """
     captured = num_tokens * (2 * state_width + 4)
-    checkpoint = 3 * 4 * head_parameters(spec)
+    checkpoint = 3 * 4 * head_weights
     return Need(
         {
             "replies": num_rows * _ROW_BYTES + num_tokens * _ID_BYTES,
@@ -117,13 +117,18 @@ def fit_memory(
 
 
 def check_disk(need: Need, folder: Path) -> None:
-    """Raise ``ConfigError`` when the disk of ``folder`` has not enough room."""
+    """Raise ``ConfigError`` when the disk of ``folder`` has not enough room.
+
+    What an earlier run wrote to ``folder`` is not needed a second time.
+    """
+    files = folder.rglob("*") if folder.exists() else ()
+    written = sum(path.stat().st_size for path in files if path.is_file())
     free = free_bytes(folder)
-    if need.total + RESERVE > free:
+    if need.total - written + RESERVE > free:
         raise ConfigError(
-            f"training needs up to {need.describe()} on the disk of {folder} and {gigabytes(RESERVE)} to "
-            f"spare, but {gigabytes(free)} are free: bound the states with --max-disk, use fewer prompts, or "
-            "choose an --out on another disk"
+            f"training needs up to {need.describe()} on the disk of {folder}, of which {gigabytes(written)} "
+            f"are there, and {gigabytes(RESERVE)} to spare, but {gigabytes(free)} are free: bound the states "
+            "with --max-disk, use fewer prompts, or choose an --out on another disk"
         )
 
 

@@ -59,6 +59,12 @@ def run_stage(out: Path, name: str, inputs: Mapping[str, Any], work: Callable[[P
     return StageResult(result, digest_of([wanted, result]), False, seconds)
 
 
+def is_done(out: Path, name: str) -> bool:
+    """Return whether a stage was finished, from whatever inputs."""
+    path = out / name / STAGE_FILE
+    return path.is_file() and "result" in read_json(path)
+
+
 def _plain(value: Any) -> Any:
     """Return ``value`` as JSON gives it back: tuples become lists, so that comparisons are fair."""
     if isinstance(value, Mapping):

@@ -1,0 +1,96 @@
+"""What training needs of the target besides captured states: its embedding, its head, its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from paceline.models.eagle3 import open_eagle3
+from paceline.models.eagle3_spec import Eagle3Spec
+from paceline.models.spec import ModelSpec, TensorSource
+from paceline.records import FloatArray, IntArray
+from paceline.train.head import Eagle3Head
+from paceline.train.target import TargetHead
+
+_PIECE_ROWS = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Teacher:
+    """``embedding`` [V, Ht] and the weights of ``head`` are in the dtype to compute in. ``head_rows`` float32
+    [Vd, Ht]: the target's output rows of the draft vocabulary."""
+
+    embedding: Tensor
+    head: TargetHead
+    head_rows: FloatArray
+
+
+def load_teacher(
+    spec: ModelSpec, source: TensorSource, draft_to_target: IntArray, dtype: torch.dtype
+) -> Teacher:
+    """Return the target's side of training. ``source`` is open; its tensors are dequantised."""
+    embedding = torch.empty((spec.vocab_size, spec.hidden_size), dtype=dtype)
+    for start, piece in _pieces(source, "token_embd.weight"):
+        embedding[start : start + len(piece)] = torch.from_numpy(piece)
+    head_rows = _rows_of(source, "token_embd.weight" if spec.tied_head else "output.weight", draft_to_target)
+    ((_, norm),) = _pieces(source, "output_norm.weight")
+    weight = torch.from_numpy(head_rows).to(dtype)
+    head = TargetHead(torch.from_numpy(norm.reshape(-1)), weight, spec.norm_eps, spec.final_softcap)
+    return Teacher(embedding, head, head_rows)
+
+
+def _pieces(source: TensorSource, name: str) -> Iterator[tuple[int, FloatArray]]:
+    """Yield the first row's number and float32 values [rows, columns], by gguf's own dequantiser."""
+    from gguf import GGMLQuantizationType, dequantize
+
+    info = source.tensors[name]
+    kind = GGMLQuantizationType(info.ggml_type)
+    num_rows = info.shape[0] if len(info.shape) == 2 else 1
+    for start in range(0, num_rows, _PIECE_ROWS):
+        count = min(_PIECE_ROWS, num_rows - start)
+        raw = source.read_rows(name, start, count).reshape(count, -1)
+        yield start, np.array(dequantize(raw, kind), dtype=np.float32)
+
+
+def _rows_of(source: TensorSource, name: str, ids: IntArray) -> FloatArray:
+    """Return the rows ``ids`` (rising) of a matrix."""
+    parts = []
+    for start, piece in _pieces(source, name):
+        inside = ids[(ids >= start) & (ids < start + len(piece))] - start
+        parts.append(piece[inside])
+    return np.concatenate(parts)
+
+
+def fresh_head(spec: Eagle3Spec, teacher: Teacher, seed: int) -> Eagle3Head:
+    """Return an untrained head that reads out as the target does: with its final norm and its output rows."""
+    head = Eagle3Head(spec, seed)
+    head.load_tensors({"output.weight": teacher.head_rows, "output_norm.weight": teacher.head.norm.numpy()})
+    return head
+
+
+def read_head(folder: Path, target: ModelSpec) -> tuple[Eagle3Head, IntArray]:
+    """Return an exported head of the trainer's plain form, and its draft vocabulary int32 [Vd].
+
+    Raises what opening a head raises.
+    """
+    files = open_eagle3(folder, target)
+    try:
+        head = Eagle3Head(files.spec)
+        head.load_tensors(
+            {
+                name: _whole(files.source, name).reshape(info.shape)
+                for name, info in files.source.tensors.items()
+            }
+        )
+    finally:
+        files.source.close()
+    return head, files.draft_to_target
+
+
+def _whole(source: TensorSource, name: str) -> FloatArray:
+    return np.concatenate([piece for _, piece in _pieces(source, name)])

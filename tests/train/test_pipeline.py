@@ -1,0 +1,218 @@
+"""The whole way from prompts to a served head, on a tiny target; and every way of stopping in between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from paceline.errors import ConfigError, DrafterError
+from paceline.llm import LLM
+from paceline.models.eagle3 import open_eagle3
+from paceline.models.eagle3_export import read_provenance
+from paceline.sampling.params import SamplingParams
+from paceline.train import fusing, pipeline_head
+from paceline.train.options import STAGES, FitOptions, TrainOptions
+from paceline.train.pipeline import Pipeline
+from paceline.train.regenerate import ReplySettings
+from support.tiny_models import write_tiny_gguf
+from support.training import Lines, write_prompts
+
+NUM_STEPS = 20
+
+
+@pytest.fixture(scope="module", autouse=True)
+def unfused() -> Iterator[None]:
+    """Compiling fused steps takes longer than all tests; what they compute is tested elsewhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fusing, "can_fuse", lambda: False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> TrainOptions:
+    """Options of a run that takes a second or two."""
+    folder = tmp_path_factory.mktemp("training")
+    settings = {"num_steps": NUM_STEPS, "evaluate_every": 5, "checkpoint_every": 5, "learning_rate": 3e-3}
+    return TrainOptions(
+        target=str(write_tiny_gguf(folder / "tiny.gguf", seed=1)),
+        out=folder / "run",
+        prompts=(write_prompts(folder / "prompts.jsonl", 40),),
+        threads=1,
+        reply=ReplySettings(max_tokens=24, max_prompt_tokens=120),
+        num_requests=8,
+        state_layers=(0, 1, 2),
+        draft_vocab=96,
+        held_out=0.2,
+        num_eval=6,
+        eval_temperatures=(0.0, 1.0),
+        fit=FitOptions(tokens_per_step=64, settings=settings),
+    )
+
+
+@pytest.fixture(scope="module")
+def finished(base: TrainOptions) -> tuple[Pipeline, Lines]:
+    lines = Lines()
+    run = Pipeline(base, lines)
+    run.run()
+    return run, lines
+
+
+def head_bytes(out: Path) -> bytes:
+    return (out / "export" / "head" / "model.safetensors").read_bytes()
+
+
+def test_every_stage_tells_what_it_did(finished: tuple[Pipeline, Lines]) -> None:
+    run, lines = finished
+    assert list(run.results) == list(STAGES)
+    assert "40 rows with at most" in lines.text
+    assert "disk: up to" in lines.text
+    assert "vocabulary: 96 of 320 tokens cover" in lines.text
+    assert "parity: " in lines.text
+    assert [stage for stage, done, total in lines.bars if done != total] == [], "bars that did not fill"
+    assert run.results["fit"].values["num_steps"] == NUM_STEPS
+
+
+def test_the_head_serves_and_changes_no_reply(base: TrainOptions, finished: tuple[Pipeline, Lines]) -> None:
+    llm = LLM(base.target, f"eagle3:{base.out / 'export' / 'head'}", threads=1, max_model_len=200)
+    plain = LLM(base.target, "none", threads=1, max_model_len=200)
+    params = SamplingParams(temperature=0, max_tokens=24)
+    drafted, expected = (model.generate("the and in", params)[0].outputs[0] for model in (llm, plain))
+    assert drafted.token_ids == expected.token_ids
+    assert drafted.metrics.num_draft_tokens > 0
+
+
+def test_the_export_says_where_it_comes_from(base: TrainOptions, finished: tuple[Pipeline, Lines]) -> None:
+    run, _ = finished
+    folder = base.out / "export" / "head"
+    facts = read_provenance(folder)
+    assert facts["target_sha256"] == run.place.target_sha256
+    assert list(facts["data"]) == ["prompts.jsonl"]
+    assert facts["seed"] == 0
+    assert facts["stages"]["fit"]["num_steps"] == NUM_STEPS
+    assert {row["temperature"] for row in facts["stages"]["evaluate"]["served"]} == {0.0, 1.0}
+    card = (folder / "README.md").read_text()
+    for part in ("tokens_per_step", facts["target_sha256"], facts["data"]["prompts.jsonl"], "covers", "drop"):
+        assert part in card
+    files = open_eagle3(folder, run.place.spec)
+    files.source.close()
+    assert files.draft_to_target.tolist() == run.draft_vocabulary().draft_to_target.tolist()
+    assert files.spec.layers_of(2) == (0, 1, 2)
+
+
+def test_a_finished_run_is_taken_from_disk(base: TrainOptions, finished: tuple[Pipeline, Lines]) -> None:
+    before = {path: path.stat().st_mtime_ns for path in base.out.rglob("*") if path.name != ".lock"}
+    again = Pipeline(base, lines := Lines())
+    results = again.run()
+    assert all(result.was_done for result in results.values())
+    assert {path: path.stat().st_mtime_ns for path in base.out.rglob("*") if path.name != ".lock"} == before
+    assert "fit: done before" in lines.text
+
+
+@pytest.mark.parametrize("stop", [10, 13])
+def test_an_interrupted_fit_ends_with_the_same_bits(
+    base: TrainOptions, finished: tuple[Pipeline, Lines], tmp_path: Path, stop: int
+) -> None:
+    """10 + 10 steps are 20 steps: Ctrl-C at a checkpoint, and behind one, which loses the steps since."""
+    replies = (base.out / "regenerate" / "replies.jsonl",)
+    options = replace(base, prompts=(), replies=replies, out=tmp_path / "run")
+    run = Pipeline(options, Lines(stop_at=("fit", stop)))
+    with pytest.raises(KeyboardInterrupt):
+        run.run()
+    assert not (tmp_path / "run" / "fit" / "head").exists()
+    Pipeline(options, Lines()).run()
+    assert head_bytes(options.out) == head_bytes(base.out)
+
+
+@pytest.mark.parametrize("stage", ["regenerate", "capture", "evaluate", "parity"])
+def test_an_interrupted_stage_is_resumed(
+    base: TrainOptions, finished: tuple[Pipeline, Lines], tmp_path: Path, stage: str
+) -> None:
+    options = replace(base, out=tmp_path / "run", eval_temperatures=(0.0,))
+    with pytest.raises(KeyboardInterrupt):
+        Pipeline(options, Lines(stop_at=(stage, 1))).run()
+    marker = json.loads((options.out / stage / "stage.json").read_text())
+    assert "result" not in marker
+    results = Pipeline(options, Lines()).run()
+    assert not results[stage].was_done
+    assert head_bytes(options.out) == head_bytes(base.out)
+
+
+def test_other_settings_are_refused_until_redone(
+    base: TrainOptions, finished: tuple[Pipeline, Lines], tmp_path: Path
+) -> None:
+    options = replace(base, out=tmp_path / "run")
+    Pipeline(options, Lines()).run(until="vocabulary")
+    other = replace(options, draft_vocab=64)
+    with pytest.raises(ConfigError, match=r"size: was 96, is 64.*--redo vocabulary"):
+        Pipeline(other, Lines()).run(until="vocabulary")
+    results = Pipeline(other, Lines()).run(until="vocabulary", redo_from="vocabulary")
+    assert results["capture"].was_done
+    assert results["vocabulary"].values["size"] == 64
+
+
+def test_states_of_another_layer_fail_parity(
+    base: TrainOptions, finished: tuple[Pipeline, Lines], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The most common mistake of all: the layer ids are off by one, and nothing else notices."""
+    run, _ = finished
+    monkeypatch.setattr(run.place, "layers", (1, 2, 0, 2))
+    with pytest.raises(DrafterError, match="rows have other states in the engine"):
+        pipeline_head._parity(run)
+
+
+def test_a_head_served_with_other_weights_fails_parity(
+    finished: tuple[Pipeline, Lines], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was trained is not what is served: the trainer's side gets permuted output rows."""
+    run, _ = finished
+    real = pipeline_head.read_head
+
+    def changed(folder: Path, target: Any) -> Any:
+        head, ids = real(folder, target)
+        order = np.random.default_rng(0).permutation(head.spec.draft_vocab_size)
+        values = head.tensors["output.weight"].detach().numpy()[order]
+        head.load_tensors({"output.weight": values})
+        return head, ids
+
+    monkeypatch.setattr(pipeline_head, "read_head", changed)
+    with pytest.raises(DrafterError, match="at draft position 1 trainer and engine choose alike in"):
+        pipeline_head._parity(run)
+
+
+def test_replies_without_supervised_tokens_are_an_error(base: TrainOptions, tmp_path: Path) -> None:
+    row = {
+        "id": "a",
+        "source": "s",
+        "prompt_token_ids": [3, 4],
+        "response_token_ids": [2],
+        "temperature": 0.0,
+    }
+    path = tmp_path / "replies.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    options = replace(base, prompts=(), replies=(path,), out=tmp_path / "run")
+    with pytest.raises(ConfigError, match="zero supervised tokens"):
+        Pipeline(options, Lines()).run()
+
+
+def test_what_cannot_fit_is_refused_before_anything_is_done(
+    base: TrainOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from paceline.train import resources
+
+    options = replace(base, out=tmp_path / "run")
+    monkeypatch.setattr(resources, "free_bytes", lambda folder: 10**9)
+    with pytest.raises(ConfigError, match="on the disk of"):
+        Pipeline(options, Lines()).run()
+    monkeypatch.undo()
+    monkeypatch.setattr(resources, "available_memory", lambda: 10**6)
+    with pytest.raises(ConfigError, match="of memory, but"):
+        Pipeline(options, Lines()).run()
+    assert not (tmp_path / "run" / "regenerate").exists()
