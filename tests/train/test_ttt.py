@@ -12,8 +12,9 @@ import torch
 from paceline.models.eagle3_spec import Eagle3Spec
 from paceline.train.batches import Batch, batch_order, make_batch
 from paceline.train.captured import CapturedSequence, to_bfloat16
+from paceline.train.fusing import fused
 from paceline.train.head import Eagle3Head
-from paceline.train.loss import soft_cross_entropy
+from paceline.train.loss import chunk_loss, soft_cross_entropy
 from paceline.train.target import TargetHead
 from paceline.train.ttt import Rotary, Unrolled, banded_mask
 from support.eagle3_heads import tiny_spec
@@ -148,6 +149,16 @@ def test_fused_loss_is_autograd_s(trains_weight: bool) -> None:
     if trains_weight:
         torch.testing.assert_close(weight.grad, plain_weight.grad, rtol=1e-4, atol=1e-3)
     assert torch.equal(result.matches, logits.argmax(-1) == law.argmax(-1))
+
+
+@pytest.mark.fused
+def test_fused_steps_are_the_plain_ones() -> None:
+    """Where there is no compiler this compares a function with itself, and says so by the log alone."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn((40, 64), generator=generator)
+    law = torch.softmax(torch.randn((40, 64), generator=generator), -1)
+    for got, expected in zip(fused(chunk_loss)(logits, law), chunk_loss(logits, law), strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_batch_order_follows_from_seed_and_epoch() -> None:

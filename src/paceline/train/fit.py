@@ -53,8 +53,8 @@ class Progress:
 class Fit:
     """One run. ``embedding`` [V, H] and ``target`` are the target's, in the dtype of ``config``.
 
-    ``validation``: indices of ``data`` held out of training. Raises ``ConfigError`` when no token is
-    supervised.
+    ``unrolled``: how draft steps follow each other. ``validation``: indices of ``data`` held out of training.
+    Raises ``ConfigError`` when no token is supervised.
     """
 
     def __init__(
@@ -66,9 +66,11 @@ class Fit:
         target: TargetHead,
         config: FitConfig,
         folder: Path,
+        unrolled: type[Unrolled] = Unrolled,
     ) -> None:
         self.head, self.data, self.config, self.folder = head, data, config, folder
         self.embedding, self.target = embedding, target
+        self.unrolled = unrolled
         self.step = 0
         held_out = set(validation)
         self.num_chains = np.maximum(0, data.lengths - data.response_starts - 1).tolist()
@@ -153,7 +155,7 @@ class Fit:
     def _unroll(self, batch: Batch, keep: Sequence[float]) -> list[StepResult]:
         weights = self.head.cast(self.config.torch_dtype)
         generator = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self.step)
-        return Unrolled(weights, batch, self.target, self.rotary).steps(keep, generator)
+        return self.unrolled(weights, batch, self.target, self.rotary).steps(keep, generator)
 
     def _make(self, indices: Sequence[int]) -> Batch:
         width = self.head.spec.target_hidden_size

@@ -50,6 +50,10 @@ class Eagle3Head(nn.Module):
     def tensors(self) -> dict[str, nn.Parameter]:
         return {_name(key): value for key, value in self.parts.items()}
 
+    def add_tensor(self, name: str, value: nn.Parameter) -> None:
+        """Add a parameter that plain heads do not have."""
+        self.parts[_key(name)] = value
+
     def load_tensors(self, tensors: Mapping[str, np.ndarray]) -> None:
         """Copy values (float32) into the parameters of the same names."""
         with torch.no_grad():

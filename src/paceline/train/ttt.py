@@ -134,11 +134,10 @@ class Unrolled:
 
     def _later_step(self, step: int) -> Tensor:
         batch, weights = self.batch, self.weights
-        starts = batch.chain_positions[self.rows]
+        starts, owners = batch.chain_positions[self.rows], batch.chain_sequences[self.rows]
         positions = batch.positions[starts] + (step - 1)
-        inputs = weights.first_inputs(batch.embedded[starts + (step - 1)], self.out)
-        residual = self.out
-        owners = batch.chain_sequences[self.rows]
+        embedded, residual = self._later_inputs(starts + (step - 1))
+        inputs = weights.first_inputs(embedded, residual)
         for layer in range(weights.spec.num_layers):
             memory = self.memory[layer]
             inputs = inputs if layer == 0 else weights.norm(residual, f"blk.{layer}.attn_norm")
@@ -147,6 +146,13 @@ class Unrolled:
             queries = self.rotary(weights.queries(inputs, layer), positions)
             residual = weights.finish_layer(residual, self._attend(queries, memory, starts, owners), layer)
         return residual
+
+    def _later_inputs(self, pairs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what a later step reads: the embedding of the drafted token, the state fed back.
+
+        ``pairs`` int64: the pairs whose second token that is.
+        """
+        return self.batch.embedded[pairs], self.out
 
     def _loss(self, step: int) -> StepLoss:
         rows = self.rows + (step - 1)
