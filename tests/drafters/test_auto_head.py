@@ -89,7 +89,7 @@ def test_a_sure_copy_leaves_the_head_waiting_and_it_catches_up_in_one_pass() -> 
     assert session._head.num_cached >= len(known) - 8
 
 
-@pytest.mark.parametrize(("step_cost", "most"), [(0.05, 30), (0.5, 16)])
+@pytest.mark.parametrize(("step_cost", "most"), [(0.05, 40), (0.5, 16)])
 def test_a_head_that_is_wrong_is_asked_now_and_then(step_cost: float, most: int) -> None:
     """Its promises are not kept, so it is soon left alone; one step in sixteen asks again."""
     drafter, head = opened(step_cost)

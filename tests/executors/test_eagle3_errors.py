@@ -56,7 +56,15 @@ def test_draft_vocabularies_past_the_targets_are_refused(tmp_path: Path, ids: li
 
 
 @pytest.mark.parametrize(
-    "change", [{"max_nodes": 0}, {"max_depth": 0}, {"width": 0}, {"width": 1000}, {"min_log_prob": np.nan}]
+    "change",
+    [
+        {"max_nodes": 0},
+        {"max_depth": 0},
+        {"width": 0},
+        {"width": 1000},
+        {"min_log_prob": np.nan},
+        {"min_parent_log_prob": np.nan},
+    ],
 )
 def test_shapes_out_of_range_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(change))):

@@ -27,6 +27,7 @@ SHAPES = {
     "chain": DraftShape(max_nodes=6, max_depth=6),
     "tree": DraftShape(max_nodes=12, max_depth=5, width=3),
     "bounded": DraftShape(max_nodes=40, max_depth=4, width=4, min_log_prob=-5.0),
+    "parents": DraftShape(max_nodes=40, max_depth=5, width=4, min_parent_log_prob=-3.0),
     "wide": DraftShape(max_nodes=30, max_depth=3, width=12),
 }
 
@@ -97,6 +98,7 @@ def test_drafts_equal_the_reference(
         max_depth=wanted.max_depth,
         max_nodes=wanted.max_nodes,
         min_log_prob=wanted.min_log_prob,
+        min_parent_log_prob=wanted.min_parent_log_prob,
     )
     assert tuple(got.tokens.tolist()) == expected.tokens
     assert tuple(got.parents.tolist()) == expected.parents

@@ -112,12 +112,14 @@ class Eagle3Reference:
         max_depth: int,
         width: int,
         min_log_prob: float = -np.inf,
+        min_parent_log_prob: float = -np.inf,
     ) -> ReferenceTree:
         """Return the tree drafted behind ``tokens`` (N + 1 committed ids, the root last).
 
         ``states`` [N, n * Ht]: the target's, of all tokens but the root. Level by level, each of the
         ``width`` best nodes of a level proposes its ``width`` most likely successors; of all proposals whose
-        path is at least as likely as ``min_log_prob`` the ``max_nodes`` best are kept.
+        path is at least as likely as ``min_log_prob`` the ``max_nodes`` best are kept. A node below
+        ``min_parent_log_prob`` proposes nothing.
         """
         g = self.project(states)
         nodes: list[_Node] = []
@@ -133,7 +135,7 @@ class Eagle3Reference:
             first = len(nodes)
             nodes += level
             best = sorted(range(len(level)), key=lambda i: -level[i].log_prob)[:width]
-            frontier = [first + i for i in sorted(best)]
+            frontier = [first + i for i in sorted(best) if level[i].log_prob >= min_parent_log_prob]
             if not frontier:
                 break
         return _best(nodes, max_nodes)

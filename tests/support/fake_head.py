@@ -91,6 +91,8 @@ class FakeHead:
             level = []
             for node in range(first, min(len(nodes), first + shape.width)):
                 log_prob, token, parent = nodes[node]
+                if log_prob < shape.min_parent_log_prob:
+                    continue
                 assert used < length + shape.num_slots
                 self.pairs[self.physical(batch.blocks, used)] = (b"drafted", token)
                 used += 1

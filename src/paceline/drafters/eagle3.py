@@ -157,7 +157,8 @@ class Eagle3Session:
         if levels <= 0:
             return None
         width = min(self._options.width, limit)
-        shape = DraftShape(limit, levels, width, self.pace.least_parent(limit, factor))
+        least = self.pace.least_parent(limit, factor)
+        shape = DraftShape(limit, levels, width, min_parent_log_prob=least)
         opened = self._sequence.open(spare=shape.num_slots)
         if opened is None:
             return None

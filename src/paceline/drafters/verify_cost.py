@@ -49,9 +49,9 @@ class VerifyCost:
         slope = max(0.0, (self.ratios[-1] - self.ratios[0]) / (last - 1)) if last > 1 else self.ratios[0]
         return (self.ratios[-1] + slope * (rows - last)) / self.ratios[0]
 
-    def least_slope(self, limit: int) -> float:
-        """Return the cheapest further row among the first ``limit`` drafted ones."""
-        return max(0.0, min(self.at(rows + 1) - self.at(rows) for rows in range(1, max(1, limit) + 1)))
+    def mean_slope(self, limit: int) -> float:
+        """Return what a drafted row costs on average when ``limit`` of them are verified."""
+        return max(0.0, self.at(limit + 1) - 1.0) / limit
 
     def best(self, paths: Sequence[float], limit: int, spent: float = 0.0) -> Choice:
         """Return how many of the first ``limit`` nodes to draft, and the speed that promises.

@@ -38,21 +38,24 @@ class DraftShape:
 
     A node's score is the sum of log-probabilities along its path. On each level the ``width`` best nodes
     propose their ``width`` likeliest successors, down to ``max_depth`` levels or until no path has a score of
-    ``min_log_prob``; the ``max_nodes`` best proposals of all levels are the draft. ``width`` 1 is the greedy
-    chain. Raises ``ConfigError`` for sizes out of range.
+    ``min_log_prob``; the ``max_nodes`` best proposals of all levels are the draft. A node with a score below
+    ``min_parent_log_prob`` may be one of them but proposes nothing. ``width`` 1 is the greedy chain. Raises
+    ``ConfigError`` for sizes out of range.
     """
 
     max_nodes: int
     max_depth: int
     width: int = 1
     min_log_prob: float = -math.inf
+    min_parent_log_prob: float = -math.inf
 
     def __post_init__(self) -> None:
         check_int("max_nodes", self.max_nodes, 1, MAX_NODES)
         check_int("max_depth", self.max_depth, 1, MAX_DEPTH)
         check_int("width", self.width, 1, MAX_WIDTH)
-        if math.isnan(self.min_log_prob):
-            raise ConfigError(f"min_log_prob={self.min_log_prob}: it must be a number, or -inf for no bound")
+        for name in ("min_log_prob", "min_parent_log_prob"):
+            if math.isnan(getattr(self, name)):
+                raise ConfigError(f"{name}=nan: it must be a number, or -inf for no bound")
 
     @property
     def num_slots(self) -> int:
@@ -201,6 +204,7 @@ class Eagle3Executor:
             shape.max_depth,
             min(shape.width, self.spec.draft_vocab_size),
             shape.min_log_prob,
+            shape.min_parent_log_prob,
             tokens,
             parents,
             log_probs,

@@ -177,6 +177,7 @@ class TreeDrafter:
         max_depth: int,
         width: int,
         min_log_prob: float,
+        min_parent_log_prob: float,
         out_tokens: _Ints,
         out_parents: _Ints,
         out_log_probs: _Floats,

@@ -135,12 +135,12 @@ void check_shape_of_draft(const DraftShape& s, const Batch& b, const Decoder& d)
 
 int draft(TreeDrafter& t, Ints tokens, Ints sequences, Ints slots, Ints prefix, Ints tail_offsets, Ints tails,
           Ints block_offsets, Ints blocks, Ints logit_rows, States states, int max_nodes, int max_depth, int width,
-          float min_log_prob, IntsOut out_tokens, IntsOut out_parents, Vector out_log_probs) {
+          float min_log_prob, float min_parent_log_prob, IntsOut out_tokens, IntsOut out_parents, Vector out_log_probs) {
   const Decoder& d = *t.head();
   const Batch b = read_batch({tokens, sequences, slots, prefix, tail_offsets, tails, block_offsets, blocks, logit_rows},
                              limits_of(d));
   check_columns(states, b.rows, state_width(d), "states");
-  const DraftShape shape{max_nodes, max_depth, width, min_log_prob};
+  const DraftShape shape{max_nodes, max_depth, width, min_log_prob, min_parent_log_prob};
   check_shape_of_draft(shape, b, d);
   for (const std::size_t size : {out_tokens.size(), out_parents.size(), out_log_probs.size()})
     require(size >= static_cast<std::size_t>(max_nodes), "no room for max_nodes nodes");

@@ -94,7 +94,7 @@ void TreeDrafter::propose(int node, int row) {
 }
 
 // The best of the nodes from `level` on, in the order in which they were proposed. A node behind max_nodes others is
-// left out, and so is the last one before them: no successor of it can come in.
+// left out, and so is the last one before them: no successor of it can come in. Unlikely ones are left out too.
 void TreeDrafter::choose_frontier(int level) {
   const int count = static_cast<int>(nodes_.size());
   frontier_.clear();
@@ -104,6 +104,7 @@ void TreeDrafter::choose_frontier(int level) {
   std::partial_sort(frontier_.begin(), frontier_.begin() + static_cast<std::ptrdiff_t>(wanted), frontier_.end(), better);
   frontier_.resize(wanted);
   const auto is_out = [&](int node) {
+    if (nodes_[node].score < shape_.min_parent_log_prob) return true;
     int ahead = 0;  // itself and all that no successor of it can overtake
     for (const Node& other : nodes_) ahead += other.score >= nodes_[node].score;
     return ahead >= shape_.max_nodes;

@@ -10,10 +10,11 @@
 namespace paceline {
 
 // A node's score is the sum of log-probabilities along its path. Each level lets its `width` best nodes propose their
-// `width` best successors; proposals below min_log_prob are dropped, and the max_nodes best of all levels are kept.
+// `width` best successors, unless its score is below min_parent_log_prob; proposals below min_log_prob are dropped, and
+// the max_nodes best of all levels are kept.
 struct DraftShape {
   int max_nodes = 1, max_depth = 1, width = 1;
-  float min_log_prob = 0.0f;
+  float min_log_prob = 0.0f, min_parent_log_prob = 0.0f;
   int slots() const { return width * (max_depth - 1); }  // keys and values written behind the catch-up rows
 };
 
