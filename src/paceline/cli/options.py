@@ -33,7 +33,8 @@ DrafterName = Annotated[
         "--drafter",
         "-d",
         metavar="NAME",
-        help="none, ngram, suffix, recycle, prediction, auto, draft_model:MODEL or draft_model:self:N.",
+        help="none, ngram, suffix, recycle, prediction, auto, eagle3[:HEAD], draft_model:MODEL or "
+        "draft_model:self:N.",
     ),
 ]
 NumDraftTokens = Annotated[
