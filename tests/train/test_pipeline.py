@@ -202,6 +202,16 @@ def test_replies_without_supervised_tokens_are_an_error(base: TrainOptions, tmp_
         Pipeline(options, Lines()).run()
 
 
+def test_wrong_settings_of_the_fit_are_refused_before_anything_is_done(
+    base: TrainOptions, tmp_path: Path
+) -> None:
+    """Hours of generation must not end with a misspelt name."""
+    fit = FitOptions(settings={"optimiser": "adamw"})
+    with pytest.raises(ConfigError, match=r"no setting 'optimiser' \(did you mean 'optimizer'\?\)"):
+        Pipeline(replace(base, out=tmp_path / "run", fit=fit), Lines()).run()
+    assert not (tmp_path / "run" / "regenerate").exists()
+
+
 def test_what_cannot_fit_is_refused_before_anything_is_done(
     base: TrainOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,3 +37,11 @@ def test_the_facts_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert facts["data"] == {"my prompts.jsonl": hashlib.sha256(b"{}").hexdigest()}
     assert facts["versions"]["numpy"]
     assert facts["target_sha256"] == "abc"
+
+
+def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    paths = [tmp_path / folder / "p.jsonl" for folder in ("a", "b")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_text(path.parent.name)
+    assert list(describe("m", "abc", paths).data) == [str(path) for path in paths]

@@ -171,8 +171,13 @@ def _work(run: TrainOptions, until: str, redo: str | None, inspect: int | None) 
             from paceline.cli.train_report import show_rows
 
             show_rows(Pipeline(run, reporter), inspect)
-        else:
+            return
+        try:
             Pipeline(run, reporter).run(until, redo)
+        except KeyboardInterrupt:
+            reporter.stop()
+            reporter.say("interrupted: the same command goes on from here")
+            raise
 
 
 def _fit_options(

@@ -28,6 +28,9 @@ def second_cycle(tokens: Sequence[int]) -> int | None:
     >>> second_cycle([9, 8, 7] + [1, 2, 3, 4, 5, 6, 7, 8] * 5)
     11
     """
+    # A run of so many repeated tokens repeats nearly as many 4-grams: most texts are done with here.
+    if _num_repeated(tokens) < MIN_REPEATED - _GRAM + 1:
+        return None
     ids = np.asarray(tokens)
     first: int | None = None
     for period in range(1, min(MAX_PERIOD, len(ids) // 3) + 1):
@@ -38,6 +41,12 @@ def second_cycle(tokens: Sequence[int]) -> int | None:
         if len(long) and (first is None or int(long[0]) + period < first):
             first = int(long[0]) + period
     return first
+
+
+def _num_repeated(tokens: Sequence[int]) -> int:
+    """Return how many 4-grams have stood before."""
+    grams = [tuple(tokens[i : i + _GRAM]) for i in range(len(tokens) - _GRAM + 1)]
+    return len(grams) - len(set(grams))
 
 
 def least_distinct_share(tokens: Sequence[int]) -> float:

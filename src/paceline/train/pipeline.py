@@ -6,6 +6,7 @@ regenerate → capture → vocabulary → fit → evaluate → parity → export
 from __future__ import annotations
 
 import importlib.util
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -42,6 +43,25 @@ def require_torch() -> None:
         )
 
 
+class TokenRate:
+    """Reports prompts, and the tokens a second of their replies; the first report is of what was on disk."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self._started: float | None = None
+        self._tokens = 0
+
+    def __call__(self, prompts: int, tokens: int) -> None:
+        now = time.monotonic()
+        if self._started is None:
+            self._started = now
+            self._reporter.advance(prompts)
+            return
+        self._tokens += tokens
+        rate = self._tokens / max(now - self._started, 1e-9)
+        self._reporter.advance(prompts, f"{rate:.0f} tokens/s")
+
+
 class Pipeline:
     """One run of ``options``; results of finished stages by name in ``results``."""
 
@@ -57,7 +77,13 @@ class Pipeline:
         Raises the errors of ``paceline.errors``; a run that was stopped goes on where it was.
         """
         require_torch()
-        from paceline.train.pipeline_head import evaluate_head, export_head, fit_head, parity_of_head
+        from paceline.train.pipeline_head import (
+            check_fit,
+            evaluate_head,
+            export_head,
+            fit_head,
+            parity_of_head,
+        )
 
         steps: dict[str, Callable[[Pipeline], None]] = {
             "regenerate": Pipeline.regenerate,
@@ -72,6 +98,7 @@ class Pipeline:
             if redo_from is not None:
                 redo(self.options.out, STAGES, redo_from)
             preflight(self)
+            check_fit(self)
             for name in STAGES[: STAGES.index(until) + 1]:
                 steps[name](self)
         return self.results
@@ -112,7 +139,7 @@ class Pipeline:
             found.prompts,
             folder / REPLIES,
             self.options.reply,
-            progress=lambda prompts, tokens: self.reporter.advance(prompts, f"{tokens} tokens"),
+            progress=TokenRate(self.reporter),
         )
         if not counts.num_rows:
             raise ConfigError(

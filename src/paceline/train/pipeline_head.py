@@ -30,6 +30,7 @@ from paceline.train.stage import Json
 from paceline.train.storage import whole_file
 from paceline.train.supervision import supervised_positions
 from paceline.train.teacher import Teacher, fresh_head, load_teacher, read_head
+from paceline.train.workplace import file_digests
 
 if TYPE_CHECKING:
     from paceline.train.pipeline import Pipeline
@@ -38,6 +39,16 @@ HEAD = "head"
 PARITY_SEQUENCES = 32
 PARITY_DEPTH = 5
 EVAL_REQUESTS = 16
+
+
+def check_fit(run: Pipeline) -> None:
+    """Refuse settings of the fit that are wrong, or need more memory than there is, before hours of work."""
+    config = FitConfig(**{**fit_settings(run), "num_steps": 1})
+    need = fit_memory(
+        run.place.head_spec, run.place.spec.vocab_size, config.tokens_per_step, len(config.keep)
+    )
+    check_memory(need, "fit", "lower --tokens-per-step or --draft-vocab")
+    run.reporter.say(f"fit: memory: {need.describe()}")
 
 
 def fit_head(run: Pipeline) -> None:
@@ -56,9 +67,7 @@ def _fit(run: Pipeline, folder: Path) -> Json:
     validation = held_out_indices(sequence_ids(data), run.options.held_out)
     config = fit_config(run, data, validation)
     spec = replace(run.place.head_spec, draft_vocab_size=len(vocabulary.draft_to_target))
-    need = fit_memory(spec, run.place.spec.vocab_size, config.tokens_per_step, len(config.keep))
-    check_memory(need, "fit", "lower --tokens-per-step or --draft-vocab")
-    run.reporter.say(f"fit: {config.num_steps} steps; needs about {need.describe()} of memory")
+    run.reporter.say(f"fit: {config.num_steps} steps of {config.tokens_per_step} supervised tokens")
     teacher = open_teacher(run, vocabulary.draft_to_target, config.torch_dtype)
     head = fresh_head(spec, teacher, config.seed)
     fit = Fit(head, data, validation, teacher.embedding, teacher.head, config, folder)
@@ -98,8 +107,13 @@ def fit_config(run: Pipeline, data: CapturedData, validation: Iterable[int]) -> 
         if index not in held
     )
     num_steps = max(1, round(options.epochs * tokens / options.tokens_per_step))
-    chosen: dict[str, Any] = {"tokens_per_step": options.tokens_per_step, "seed": options.seed}
-    return FitConfig(**{"num_steps": num_steps, **chosen, **options.settings})
+    return FitConfig(**{"num_steps": num_steps, **fit_settings(run)})
+
+
+def fit_settings(run: Pipeline) -> dict[str, Any]:
+    """Return the fields of ``FitConfig`` that were chosen."""
+    options = run.options.fit
+    return {"tokens_per_step": options.tokens_per_step, "seed": options.seed, **options.settings}
 
 
 def sequence_ids(data: CapturedData) -> list[str]:
@@ -140,7 +154,7 @@ def evaluate_head(run: Pipeline) -> None:
     options = run.options
     inputs = {
         "fit": run.results["fit"].digest,
-        "prompts": None if options.eval_prompts is None else options.eval_prompts.name,
+        "prompts": [] if options.eval_prompts is None else file_digests([options.eval_prompts]),
         "num": options.num_eval,
         "temperatures": options.eval_temperatures,
         "max_tokens": options.reply.max_tokens,

@@ -6,7 +6,7 @@ import hashlib
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -42,12 +42,18 @@ def describe(target: str, target_sha256: str, data: Iterable[Path]) -> Provenanc
     return Provenance(
         target=target,
         target_sha256=target_sha256,
-        data={path.name: sha256_of(path) for path in data},
+        data=_checksums(list(data)),
         command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         commit=code_commit(),
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         versions={name: found.version for name, found in installed.items() if found is not None},
     )
+
+
+def _checksums(paths: Sequence[Path]) -> dict[str, str]:
+    """Return checksums by file name, by path where names are not unique."""
+    names = [path.name for path in paths]
+    return {path.name if names.count(path.name) == 1 else str(path): sha256_of(path) for path in paths}
 
 
 def target_digest(path: Path, quant: str) -> str:
