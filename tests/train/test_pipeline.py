@@ -105,6 +105,14 @@ def test_the_export_says_where_it_comes_from(base: TrainOptions, finished: tuple
     files.source.close()
     assert files.draft_to_target.tolist() == run.draft_vocabulary().draft_to_target.tolist()
     assert files.spec.layers_of(2) == (0, 1, 2)
+    config = json.loads((folder / "config.json").read_text())
+    assert config["speculators_config"]["verifier"]["architectures"] == ["LlamaForCausalLM"]
+
+
+def test_every_family_has_a_name_for_other_engines() -> None:
+    from paceline.models.families import FAMILIES
+
+    assert set(pipeline_head.VERIFIERS) == set(FAMILIES)
 
 
 def test_a_finished_run_is_taken_from_disk(base: TrainOptions, finished: tuple[Pipeline, Lines]) -> None:
@@ -143,6 +151,16 @@ def test_an_interrupted_stage_is_resumed(
     results = Pipeline(options, Lines()).run()
     assert not results[stage].was_done
     assert head_bytes(options.out) == head_bytes(base.out)
+
+
+def test_prompts_to_evaluate_with_are_spread_over_a_sorted_file(base: TrainOptions, tmp_path: Path) -> None:
+    """Taking the first ones judged a head by translation alone, since the file began with it."""
+    path = tmp_path / "questions.jsonl"
+    rows = [{"turns": [f"{task} {i}"], "category": task} for task in ("a", "b", "c") for i in range(20)]
+    rows.append({"turns": ["the " * 500], "category": "long"})
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run = Pipeline(replace(base, eval_prompts=path, num_eval=6, out=tmp_path / "run"), Lines())
+    assert [prompt.source for prompt in pipeline_head.eval_prompts(run)] == ["a", "a", "b", "b", "c", "c"]
 
 
 def test_other_settings_are_refused_until_redone(

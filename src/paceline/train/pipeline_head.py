@@ -39,6 +39,15 @@ HEAD = "head"
 PARITY_SEQUENCES = 32
 PARITY_DEPTH = 5
 EVAL_REQUESTS = 16
+VERIFIERS = {
+    "llama": "LlamaForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "gemma3": "Gemma3ForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+}
+"""What other engines call the target's architecture."""
 
 
 def check_fit(run: Pipeline) -> None:
@@ -137,7 +146,7 @@ def write_head(
         name: to_bfloat16(np.ascontiguousarray(values.detach().numpy()))
         for name, values in head.tensors.items()
     }
-    verifier = {"name_or_path": run.options.target, "architectures": [run.place.spec.architecture]}
+    verifier = {"name_or_path": run.options.target, "architectures": [VERIFIERS[run.place.spec.architecture]]}
     export_speculators(folder, head.spec, tensors, draft_to_target, verifier, provenance)
 
 
@@ -187,21 +196,28 @@ def _evaluate(run: Pipeline) -> Json:
 
 
 def eval_prompts(run: Pipeline) -> list[EvalPrompt]:
-    """Return held-out prompts, or those of the file given. Raises ``ConfigError`` when there is none."""
+    """Return held-out prompts, or those of the file given, spread over all of them.
+
+    Raises ``ConfigError`` when none is short enough.
+    """
     options = run.options
     if options.eval_prompts is None:
         held = set(held_out_indices([row.id for row in training_rows(run.reply_files)], options.held_out))
         rows = [row for index, row in enumerate(training_rows(run.reply_files)) if index in held]
         found = [EvalPrompt(row.source, row.prompt) for row in rows]
     else:
+        given = read_prompts([options.eval_prompts]).prompts
         with run.place.open_files() as files:
-            given = read_prompts([options.eval_prompts]).prompts
-            ids = [(prompt.source, tuple(prompt_ids(files, prompt))) for prompt in given]
-        limit = options.reply.max_prompt_tokens
-        found = [EvalPrompt(source, tokens) for source, tokens in ids if len(tokens) <= limit]
-    if not found:
-        raise ConfigError("no prompt is left to evaluate with: raise --held-out or give --eval-prompts FILE")
-    return found[: options.num_eval]
+            found = [EvalPrompt(prompt.source, tuple(prompt_ids(files, prompt))) for prompt in given]
+    short = [prompt for prompt in found if len(prompt.ids) <= options.reply.max_prompt_tokens]
+    if not short:
+        raise ConfigError(
+            f"none of {len(found)} prompts to evaluate with is within "
+            f"{options.reply.max_prompt_tokens} tokens: raise --max-prompt-tokens or name --eval-prompts"
+        )
+    count = min(options.num_eval, len(short))
+    # Files are often sorted by task: the first prompts would stand for one of them.
+    return [short[index * len(short) // count] for index in range(count)]
 
 
 # ---- parity ----
