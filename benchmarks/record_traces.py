@@ -29,8 +29,8 @@ def chosen_prompts(dataset: Path | None, per_workload: int) -> Iterator[BenchPro
     )
     taken: Counter[str] = Counter()
     for prompt in prompts:
-        taken[prompt.workload] += 1
-        if taken[prompt.workload] <= per_workload:
+        taken[prompt.category] += 1
+        if taken[prompt.category] <= per_workload:
             yield prompt
 
 
@@ -75,7 +75,7 @@ def main() -> None:
                 (output,) = llm.chat(messages, params, use_tqdm=False)
                 if len(output.prompt_token_ids) > arguments.max_prompt:
                     continue
-                file.write(json.dumps(as_trace(output, prompt.workload, mode)) + "\n")
+                file.write(json.dumps(as_trace(output, prompt.category, mode)) + "\n")
                 file.flush()
 
 

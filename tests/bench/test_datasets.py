@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.bench.datasets import WORKLOADS, load_dataset, load_workload
+from paceline.bench.datasets import (
+    MT_BENCH_CATEGORIES,
+    WORKLOADS,
+    BenchPrompt,
+    first_prompts,
+    load_dataset,
+    load_workload,
+)
 from paceline.errors import ConfigError
 
 
@@ -43,7 +50,7 @@ def test_the_spec_bench_form_with_either_name_of_the_id(tmp_path: Path) -> None:
     row = {"category": "writing", "turns": ["First.", "Then."]}
     first, second = load_dataset(dataset(tmp_path, {"question_id": 81, **row}, {"id": "82", **row}))
     assert (first.id, second.id) == ("81", "82")
-    assert first.workload == "writing"
+    assert (first.workload, first.category) == ("mt-bench", "writing")
     assert first.messages([]) == [{"role": "user", "content": "First."}]
     assert first.messages(["Done."]) == [
         {"role": "user", "content": "First."},
@@ -59,6 +66,45 @@ def test_plain_rows(tmp_path: Path) -> None:
     assert (prompt.id, prompt.workload) == ("1", "rows")
     assert chat.messages([]) == messages
     assert chat.id == "3", "the number of its line"
+
+
+def test_the_categories_of_mt_bench_are_one_workload(tmp_path: Path) -> None:
+    categories = [*MT_BENCH_CATEGORIES, "qa", "translation"]
+    rows = load_dataset(dataset(tmp_path, *({"category": name, "turns": ["x"]} for name in categories)))
+    assert [row.category for row in rows] == categories
+    assert [row.workload for row in rows] == ["mt-bench"] * 8 + ["qa", "translation"]
+
+
+def test_only_rows_of_the_spec_bench_form_are_grouped(tmp_path: Path) -> None:
+    """`math` is a workload of ours too, and may be one of the user's."""
+    (row,) = load_dataset(dataset(tmp_path, {"category": "math", "prompt": "x"}))
+    assert (row.workload, row.part) == ("math", "")
+    assert {(prompt.workload, prompt.part) for prompt in load_workload("math")} == {("math", "")}
+
+
+def test_the_first_prompts_are_spread_over_categories() -> None:
+    def prompt(identity: str, workload: str, part: str = "") -> BenchPrompt:
+        return BenchPrompt(identity, workload, ("x",), part=part)
+
+    prompts = [
+        prompt("a", "mt-bench", "writing"),
+        prompt("b", "mt-bench", "writing"),
+        prompt("q", "qa"),
+        prompt("c", "mt-bench", "math"),
+        prompt("d", "mt-bench", "math"),
+        prompt("e", "mt-bench", "stem"),
+        prompt("r", "qa"),
+        prompt("s", "qa"),
+    ]
+
+    def chosen(limit: int | None) -> str:
+        return "".join(prompt.id for prompt in first_prompts(prompts, limit))
+
+    assert chosen(1) == "aq"
+    assert chosen(2) == "acqr"
+    assert chosen(3) == "aceqrs"
+    assert chosen(4) == "abceqrs"
+    assert chosen(9) == chosen(None) == "abcdeqrs"
 
 
 @pytest.mark.parametrize(

@@ -164,6 +164,40 @@ def test_bench_with_temperature_is_identical_too(paceline: Program, model: str, 
     assert all(run["identical_share"] == 1.0 for run in runs)
 
 
+def test_bench_asks_first_turns_and_prints_the_mean(paceline: Program, model: str, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.jsonl"
+    entries = [(category, n) for category in ("writing", "stem") for n in range(2)] + [("qa", 0)]
+    rows.write_text(
+        "".join(json.dumps({"category": name, "turns": [f"rest {n}", "b"]}) + "\n" for name, n in entries)
+    )
+    out_file = tmp_path / "bench.json"
+    arguments = ("-m", model, "-d", "ngram", "-n", "4", "-r", "1", "-t", "1", "--limit", "2", "--first-turn")
+    status, out, _ = paceline("bench", *arguments, "--dataset", str(rows), "--json", str(out_file))
+    assert status == 0
+    assert "mean over workloads" in out
+    assert "first turn only" in out
+    data = json.loads(out_file.read_text())
+    assert [(run["workload"], run["num_replies"]) for run in data["runs"][1::2]] == [
+        ("mt-bench", 2),
+        ("qa", 1),
+    ]
+    parts = data["runs"][1]["categories"]
+    assert {name: part["num_replies"] for name, part in parts.items()} == {"writing": 1, "stem": 1}
+    assert [mean["num_workloads"] for mean in data["mean_over_workloads"]] == [2, 2]
+
+
+def test_bench_with_fresh_noise(paceline: Program, model: str, tmp_path: Path) -> None:
+    out_file = tmp_path / "bench.json"
+    arguments = ("-m", model, "-d", "ngram", "-w", "chat", "--limit", "1", "-n", "10", "-r", "1", "-t", "1")
+    unseeded = ("--temperature", "1", "--unseeded", "--json", str(out_file))
+    status, out, _ = paceline("bench", *arguments, *unseeded)
+    assert status == 0
+    assert "temperature 1, unseeded" in out
+    assert "mean over workloads" not in out, "there is only one"
+    runs = json.loads(out_file.read_text())["runs"]
+    assert [run["identical_share"] for run in runs] == [None, None]
+
+
 def test_demo_compares_ids_and_bits(paceline: Program, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scenes = [
         demo_command.Scene("a question", "the rest"),
@@ -227,6 +261,27 @@ def test_a_base_model_is_refused_before_the_first_question(
         object.__setattr__(self, "chat_template_text", None)
 
     monkeypatch.setattr(ModelFiles, "__init__", without_template)
+    # The bench is for base models too: they continue the prompts' texts.
+    bench = (
+        "bench",
+        "-m",
+        model,
+        "-d",
+        "ngram",
+        "-w",
+        "chat",
+        "--limit",
+        "1",
+        "-n",
+        "4",
+        "-r",
+        "1",
+        "-t",
+        "1",
+    )
+    status, out, _ = paceline(*bench)
+    assert status == 0
+    assert "plain prompts (base model)" in out
     for command in (("chat",), ("generate", "the rest")):
         status, out, err = paceline(*command, "-m", model, "-t", "1", stdin="the rest\n")
         assert (status, out) == (2, "")

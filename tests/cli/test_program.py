@@ -70,6 +70,7 @@ def test_help_and_version_start_without_the_heavy_parts() -> None:
         (("bench", "--drafter", ","), "--drafter is empty"),
         (("bench", "--repeat", "0"), "repeat=0"),
         (("bench", "--limit", "0"), "limit=0"),
+        (("bench", "--unseeded"), "unseeded=True does nothing at temperature=0"),
         (("bench", "--dataset", "/nowhere/rows.jsonl"), "/nowhere/rows.jsonl cannot be read"),
         (("profile", "--rows", "4-1"), "must rise"),
         (("models", "--path", "smollm"), "smollm2-135m"),

@@ -7,11 +7,15 @@ A file holds one JSON object per line, in one of these forms::
     {"messages": [{"role": "system", "content": "…"}, {"role": "user", "content": "…"}]}
 
 ``id`` and ``category`` are optional in the last two. Rows of any other form are errors that name their line.
+
+In a file, rows of the Spec-Bench form whose category is one of MT-bench's eight belong to one workload,
+``mt-bench``, as Spec-Bench counts its tasks; every other category is a workload of its own.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -21,6 +25,17 @@ from typing import Any
 from paceline.errors import ConfigError, nearest_name
 
 WORKLOADS = ("chat", "code", "math", "summarize", "extract", "rewrite")
+MT_BENCH = "mt-bench"
+MT_BENCH_CATEGORIES = (
+    "writing",
+    "roleplay",
+    "reasoning",
+    "math",
+    "coding",
+    "extraction",
+    "stem",
+    "humanities",
+)
 _FORMS = "turns, prompt or messages"
 _ROLES = ("system", "user", "assistant")
 
@@ -31,14 +46,21 @@ Message = dict[str, str]
 class BenchPrompt:
     """One conversation to measure.
 
-    ``opening``: messages that stand before the first turn (a system message, earlier replies). ``turns``:
-    what the user says, one reply each; the replies of earlier turns stay in the conversation.
+    ``workload``: what it is reported under. ``turns``: what the user says, one reply each; the replies of
+    earlier turns stay in the conversation. ``opening``: messages that stand before the first turn (a system
+    message, earlier replies). ``part``: its category within a workload of several, else empty.
     """
 
     id: str
     workload: str
     turns: tuple[str, ...]
     opening: tuple[tuple[str, str], ...] = ()
+    part: str = ""
+
+    @property
+    def category(self) -> str:
+        """What its row says it is: the part, or the workload where that has no parts."""
+        return self.part or self.workload
 
     def messages(self, replies: Sequence[str]) -> list[Message]:
         """Return the conversation up to the turn that follows ``replies``."""
@@ -59,28 +81,49 @@ def load_workload(name: str) -> list[BenchPrompt]:
 
 
 def load_dataset(path: Path) -> list[BenchPrompt]:
-    """Return the prompts of a JSONL file; the workload of a row is its category, or the file's name.
+    """Return the prompts of a JSONL file, in its order.
 
+    The workload of a row is its category (``mt-bench`` for those of MT-bench, see above), or the file's name.
     Raises ``ConfigError`` naming the file and the line when a row cannot be read.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"dataset {path} cannot be read: {error}") from error
-    return _parse_lines(text, str(path), path.stem)
+    return _parse_lines(text, str(path), path.stem, MT_BENCH_CATEGORIES)
 
 
-def _parse_lines(text: str, source: str, workload: str) -> list[BenchPrompt]:
+def first_prompts(prompts: Sequence[BenchPrompt], limit: int | None) -> list[BenchPrompt]:
+    """Return ``limit`` prompts (``None``: all) of each workload; the workloads one after another.
+
+    Within a workload the categories take turns, so that few prompts still hold something of each; what is
+    chosen stays in its order.
+    """
+    chosen: list[BenchPrompt] = []
+    for workload in dict.fromkeys(prompt.workload for prompt in prompts):
+        mine = [prompt for prompt in prompts if prompt.workload == workload]
+        ranks, seen = [], Counter[str]()
+        for prompt in mine:
+            ranks.append(seen[prompt.category])
+            seen[prompt.category] += 1
+        # Python's sort is stable: the first of every category, then the second of every category …
+        order = sorted(range(len(mine)), key=ranks.__getitem__)[:limit]
+        chosen += [mine[index] for index in sorted(order)]
+    return chosen
+
+
+def _parse_lines(text: str, source: str, workload: str, parts: Sequence[str] = ()) -> list[BenchPrompt]:
     prompts = []
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            prompts.append(_parse_row(line, f"{source}, line {number}", number, workload))
+            prompts.append(_parse_row(line, f"{source}, line {number}", number, workload, parts))
     if not prompts:
         raise ConfigError(f"{source} holds no prompts: write one JSON object per line with {_FORMS}")
     return prompts
 
 
-def _parse_row(line: str, where: str, number: int, workload: str) -> BenchPrompt:
+def _parse_row(line: str, where: str, number: int, workload: str, parts: Sequence[str]) -> BenchPrompt:
+    """Return the prompt of one row; ``parts``: the categories that are parts of ``mt-bench``."""
     try:
         row = json.loads(line)
     except json.JSONDecodeError as error:
@@ -93,7 +136,10 @@ def _parse_row(line: str, where: str, number: int, workload: str) -> BenchPrompt
         raise ConfigError(f"{where} needs exactly one of {_FORMS}, but has {found}")
     opening, turns = _conversation(row, given[0], where)
     identity = row.get("question_id", row.get("id", number))
-    return BenchPrompt(str(identity), str(row.get("category", workload)), turns, opening)
+    category = str(row.get("category", workload))
+    if given[0] == "turns" and category in parts:
+        return BenchPrompt(str(identity), MT_BENCH, turns, opening, category)
+    return BenchPrompt(str(identity), category, turns, opening)
 
 
 def _conversation(

@@ -11,7 +11,11 @@ from paceline.sampling.params import SamplingParams
 
 
 def prompt_ids(llm: LLM, messages: Sequence[Mapping[str, str]]) -> list[int]:
-    """Return a conversation as token ids: by the chat template, or as plain text for a base model."""
+    """Return a conversation as token ids: by the chat template, or as plain text for a base model.
+
+    A base model has no template; it continues the text of the messages, an empty line between two and the end
+    of a line after the last. Training's prompts (``paceline train``) have the same form.
+    """
     if llm.model_files.chat_template_text is not None:
         return llm.model_files.chat_template.encode(messages)
     return llm.tokenizer.encode("\n\n".join(message["content"] for message in messages) + "\n")
@@ -41,7 +45,7 @@ class LlmEngine:
         messages: Sequence[Mapping[str, str]],
         max_tokens: int,
         temperature: float,
-        seed: int,
+        seed: int | None,
     ) -> Measured:
         """Answer one conversation; the clock covers the template, the tokenizer and the engine."""
         params = SamplingParams(

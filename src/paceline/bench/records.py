@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+
+from paceline.bench.datasets import BenchPrompt
 
 VARIED_SHARE = 0.5
 """A reply is *varied* when at least this share of its 4-grams are distinct (see :func:`distinct_share`)."""
@@ -43,19 +45,23 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A measured reply and which one it is: ``turn`` and ``repeat`` count from 0."""
+    """A measured reply and which one it is: ``number`` (of its prompt), ``turn``, ``repeat`` count from 0."""
 
-    workload: str
-    prompt_id: str
+    number: int
+    prompt: BenchPrompt
     turn: int
     repeat: int
     drafter: str
     measured: Measured
 
     @property
-    def key(self) -> tuple[str, str, int]:
-        """Which reply this is, whoever gives it."""
-        return self.workload, self.prompt_id, self.turn
+    def key(self) -> tuple[int, int]:
+        """Which reply this is, whoever gives it. Ids of prompts would not do: files repeat them."""
+        return self.number, self.turn
+
+    @property
+    def is_varied(self) -> bool:
+        return distinct_share(self.measured.token_ids) >= VARIED_SHARE
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +70,11 @@ class Summary:
 
     ``tokens`` and the seconds are sums over one repeat (medians over repeats). ``tokens_per_s``: median over
     the repeats; ``tokens_per_s_spread``: the slowest and the fastest repeat. ``speedup``: median over the
-    repeats of the wall time of ``none`` ÷ this drafter's in the same repeat. ``identical_share``: share of
-    replies whose token ids equal those of ``none``. ``distinct_4gram_share``: mean over the replies.
-    ``acceptance_rate`` is ``None`` when nothing was drafted.
+    repeats of the wall time of ``none`` ÷ this drafter's in the same repeat; of unseeded replies, which are
+    not those of ``none``, tokens_per_s of this drafter ÷ that of ``none`` (for identical replies the same
+    number). ``identical_share``: share of replies whose token ids equal those of ``none``, and ``None`` when
+    they are unseeded. ``distinct_4gram_share``: mean over the replies. ``acceptance_rate`` is ``None`` when
+    nothing was drafted.
     """
 
     num_replies: int
@@ -77,7 +85,7 @@ class Summary:
     tokens_per_step: float
     acceptance_rate: float | None
     acceptance_rate_at: tuple[float, ...]
-    identical_share: float
+    identical_share: float | None
     distinct_4gram_share: float
     speedup: float
     draft_seconds: float
@@ -87,13 +95,17 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """One drafter on one workload, over all replies and over the varied ones (``None`` without any)."""
+    """One drafter on one workload, over all replies and over the varied ones (``None`` without any).
+
+    ``categories``: over all replies of each category, for a workload made of several; else empty.
+    """
 
     workload: str
     drafter: str
     model: str
     all_replies: Summary
     varied_replies: Summary | None
+    categories: Mapping[str, Summary]
 
 
 def _median_sum(repeats: Sequence[Sequence[Reply]], name: str) -> float:
@@ -113,26 +125,47 @@ def _rates_at(replies: Sequence[Reply]) -> tuple[float, ...]:
     return tuple(count / num_drafts for count in kept) if num_drafts else ()
 
 
-def summarize(replies: Sequence[Reply], plain: Sequence[Reply]) -> Summary:
-    """Return the summary of ``replies`` against the same replies of ``none``. Both must not be empty.
-
-    Raises ``ValueError`` when the two do not hold the same prompts and repeats.
-    """
-    reference = {(reply.key, reply.repeat): reply for reply in plain}
-    if not replies or sorted(reference) != sorted((reply.key, reply.repeat) for reply in replies):
-        raise ValueError("a summary needs the same prompts and repeats from the drafter and from 'none'")
-    repeats, plain_repeats = _by_repeat(replies), _by_repeat(plain)
+def _sums(repeats: Sequence[Sequence[Reply]]) -> tuple[list[float], list[int]]:
+    """Return the seconds and the tokens of each repeat."""
     seconds = [sum(reply.measured.seconds for reply in group) for group in repeats]
-    plain_seconds = [sum(reply.measured.seconds for reply in group) for group in plain_repeats]
-    tokens = [sum(len(reply.measured.token_ids) for reply in group) for group in repeats]
-    speeds = [n / s for n, s in zip(tokens, seconds, strict=True)]
-    drafted = sum(reply.measured.num_draft_tokens for reply in replies)
-    same = sum(
-        reply.measured.token_ids == reference[reply.key, reply.repeat].measured.token_ids for reply in replies
+    return seconds, [sum(len(reply.measured.token_ids) for reply in group) for group in repeats]
+
+
+def _check_comparable(replies: Sequence[Reply], plain: Sequence[Reply], unseeded: bool) -> None:
+    if unseeded:
+        found, wanted = ({r.repeat for r in replies}, {r.repeat for r in plain})
+        if not found or found != wanted:
+            raise ValueError("a summary needs the same repeats from the drafter and from 'none'")
+    elif not replies or sorted((r.key, r.repeat) for r in replies) != sorted(
+        (r.key, r.repeat) for r in plain
+    ):
+        raise ValueError("a summary needs the same prompts and repeats from the drafter and from 'none'")
+
+
+def _identical_share(replies: Sequence[Reply], plain: Sequence[Reply]) -> float:
+    reference = {(reply.key, reply.repeat): reply.measured.token_ids for reply in plain}
+    return statistics.fmean(
+        reply.measured.token_ids == reference[reply.key, reply.repeat] for reply in replies
     )
+
+
+def summarize(replies: Sequence[Reply], plain: Sequence[Reply], *, unseeded: bool = False) -> Summary:
+    """Return the summary of ``replies`` against the replies of ``none``. Both must not be empty.
+
+    Raises ``ValueError`` when the two do not hold the same prompts and repeats; ``unseeded`` replies need
+    only the same repeats, as their speeds are compared per token.
+    """
+    _check_comparable(replies, plain, unseeded)
+    repeats = _by_repeat(replies)
+    (seconds, tokens), (plain_seconds, plain_tokens) = _sums(repeats), _sums(_by_repeat(plain))
+    speeds = [n / s for n, s in zip(tokens, seconds, strict=True)]
+    plain_speeds = [n / s for n, s in zip(plain_tokens, plain_seconds, strict=True)]
+    by_time = [p / s for p, s in zip(plain_seconds, seconds, strict=True)]
+    by_speed = [mine / theirs for mine, theirs in zip(speeds, plain_speeds, strict=True)]
+    drafted = sum(reply.measured.num_draft_tokens for reply in replies)
     draft, verify = _median_sum(repeats, "draft_seconds"), _median_sum(repeats, "verify_seconds")
     return Summary(
-        num_replies=len(repeats[0]),
+        num_replies=int(statistics.median(len(group) for group in repeats)),
         tokens=int(statistics.median(tokens)),
         seconds=statistics.median(seconds),
         tokens_per_s=statistics.median(speeds),
@@ -140,29 +173,54 @@ def summarize(replies: Sequence[Reply], plain: Sequence[Reply]) -> Summary:
         tokens_per_step=sum(tokens) / max(1, sum(reply.measured.num_steps for reply in replies)),
         acceptance_rate=sum(r.measured.num_accepted_tokens for r in replies) / drafted if drafted else None,
         acceptance_rate_at=_rates_at(replies),
-        identical_share=same / len(replies),
+        identical_share=None if unseeded else _identical_share(replies, plain),
         distinct_4gram_share=statistics.fmean(distinct_share(reply.measured.token_ids) for reply in replies),
-        speedup=statistics.median(p / s for p, s in zip(plain_seconds, seconds, strict=True)),
+        speedup=statistics.median(by_speed if unseeded else by_time),
         draft_seconds=draft,
         verify_seconds=verify,
         other_seconds=max(0.0, statistics.median(seconds) - draft - verify),
     )
 
 
-def summarize_run(workload: str, drafter: str, model: str, replies: Sequence[Reply]) -> RunResult:
+def _varied(
+    replies: Sequence[Reply], plain: Sequence[Reply], unseeded: bool
+) -> tuple[list[Reply], list[Reply]]:
+    """Return the varied replies of a drafter and of ``none``.
+
+    Where both give one text, that of ``none`` decides, so that every drafter is judged on the same prompts.
+    Unseeded replies each speak for themselves; a repeat without varied ones on both sides is left out.
+    """
+    if not unseeded:
+        keys = {reply.key for reply in plain if reply.repeat == 0 and reply.is_varied}
+        return [r for r in replies if r.key in keys], [r for r in plain if r.key in keys]
+    mine, theirs = [r for r in replies if r.is_varied], [r for r in plain if r.is_varied]
+    repeats = {r.repeat for r in mine} & {r.repeat for r in theirs}
+    return [r for r in mine if r.repeat in repeats], [r for r in theirs if r.repeat in repeats]
+
+
+def summarize_run(
+    workload: str, drafter: str, model: str, replies: Sequence[Reply], *, unseeded: bool = False
+) -> RunResult:
     """Return the result of ``drafter`` on ``workload``; ``replies`` holds all measured ones, of ``none`` too.
 
-    Whether a reply is varied is judged by the reply of ``none``, so that every drafter is judged on the same
-    prompts.
+    ``unseeded``: each reply was drawn with noise of its own (see :class:`Summary`).
     """
-    mine = [r for r in replies if r.workload == workload and r.drafter == drafter]
-    plain = [r for r in replies if r.workload == workload and r.drafter == "none"]
-    varied = {r.key for r in plain if r.repeat == 0 and distinct_share(r.measured.token_ids) >= VARIED_SHARE}
-    subset = [r for r in mine if r.key in varied]
+    mine = [r for r in replies if r.prompt.workload == workload and r.drafter == drafter]
+    plain = [r for r in replies if r.prompt.workload == workload and r.drafter == "none"]
+    varied, varied_plain = _varied(mine, plain, unseeded)
+    categories = dict.fromkeys(reply.prompt.part for reply in mine if reply.prompt.part)
     return RunResult(
         workload=workload,
         drafter=drafter,
         model=model,
-        all_replies=summarize(mine, plain),
-        varied_replies=summarize(subset, [r for r in plain if r.key in varied]) if subset else None,
+        all_replies=summarize(mine, plain, unseeded=unseeded),
+        varied_replies=summarize(varied, varied_plain, unseeded=unseeded) if varied else None,
+        categories={
+            part: summarize(
+                [r for r in mine if r.prompt.part == part],
+                [r for r in plain if r.prompt.part == part],
+                unseeded=unseeded,
+            )
+            for part in categories
+        },
     )

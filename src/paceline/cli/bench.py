@@ -32,18 +32,30 @@ def bench(
             "-w",
             metavar="NAME",
             help="chat, code, math, summarize, extract or rewrite; may be given several times, or as a,b,c. "
-            "All of them unless --dataset is given.",
+            "All of them unless --dataset is given. A base model (without chat template) continues the texts "
+            "as plain prompts, here and with --dataset.",
         ),
     ] = None,
     dataset: Annotated[
         Path | None,
         typer.Option(
-            "--dataset", metavar="FILE", help="JSONL rows with turns (Spec-Bench form), prompt or messages."
+            "--dataset",
+            metavar="FILE",
+            help="JSONL rows with turns (Spec-Bench form), prompt or messages. Each category is a workload; "
+            "those of MT-bench, in rows with turns, are one: mt-bench.",
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", help="Use the first N prompts of each workload.")
+        int | None,
+        typer.Option(
+            "--limit",
+            metavar="N",
+            help="Use the first N prompts of each workload, spread over its categories.",
+        ),
     ] = None,
+    first_turn: Annotated[
+        bool, typer.Option("--first-turn", help="Ask only the first turn of each conversation.")
+    ] = False,
     max_tokens: options.MaxTokens = 128,
     repeat: Annotated[
         int, typer.Option("--repeat", "-r", metavar="R", help="Rounds; figures are their medians.")
@@ -52,6 +64,14 @@ def bench(
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", help="Seed of the first prompt, at temperature > 0.")
     ] = 0,
+    unseeded: Annotated[
+        bool,
+        typer.Option(
+            "--unseeded",
+            help="At temperature > 0, draw every reply with fresh noise, as requests without a seed are "
+            "served. Replies then differ between drafters, and speedup is the ratio of tokens/s.",
+        ),
+    ] = False,
     num_draft_tokens: options.NumDraftTokens = None,
     threads: options.Threads = None,
     context: options.Context = None,
@@ -70,7 +90,7 @@ def bench(
     from paceline.bench.runner import BenchSettings
 
     drafters = options.comma_list(drafter, "--drafter")
-    settings = BenchSettings(drafters, max_tokens, repeat, temperature, seed)
+    settings = BenchSettings(drafters, max_tokens, repeat, temperature, seed, unseeded, first_turn)
     prompts = _prompts(workload or [], dataset, limit)
     check_writable(output)
     # Every request names its own drafter; the model is opened with one that drafts, for its draft length.
@@ -87,7 +107,7 @@ def bench(
 
 
 def _prompts(workloads: Sequence[str], dataset: Path | None, limit: int | None) -> list[BenchPrompt]:
-    from paceline.bench.datasets import WORKLOADS, load_dataset, load_workload
+    from paceline.bench.datasets import WORKLOADS, first_prompts, load_dataset, load_workload
     from paceline.config import check_int
 
     if limit is not None:
@@ -95,12 +115,10 @@ def _prompts(workloads: Sequence[str], dataset: Path | None, limit: int | None) 
     names = [part for entry in workloads for part in options.comma_list(entry, "--workload")]
     if not names and dataset is None:
         names = list(WORKLOADS)
-    prompts = [prompt for name in dict.fromkeys(names) for prompt in load_workload(name)[:limit]]
+    prompts = [prompt for name in dict.fromkeys(names) for prompt in load_workload(name)]
     if dataset is not None:
-        rows = load_dataset(dataset)
-        for category in dict.fromkeys(row.workload for row in rows):
-            prompts += [row for row in rows if row.workload == category][:limit]
-    return prompts
+        prompts += load_dataset(dataset)
+    return first_prompts(prompts, limit)
 
 
 def _run(llm: LLM, prompts: Sequence[BenchPrompt], settings: BenchSettings) -> list[RunResult]:
@@ -116,7 +134,9 @@ def _run(llm: LLM, prompts: Sequence[BenchPrompt], settings: BenchSettings) -> l
         task = progress.add_task("warm-up", total=count_replies(prompts, settings))
 
         def on_reply(reply: Reply | None) -> None:
-            text = "warm-up" if reply is None else f"{reply.workload} {reply.prompt_id} · {reply.drafter}"
+            text = "warm-up"
+            if reply is not None:
+                text = f"{reply.prompt.category} {reply.prompt.id} · {reply.drafter}"
             progress.update(task, advance=1, description=text[:28])
 
         return run_bench(LlmEngine(llm), prompts, settings, on_reply)
@@ -124,16 +144,19 @@ def _run(llm: LLM, prompts: Sequence[BenchPrompt], settings: BenchSettings) -> l
 
 def _report(llm: LLM, results: list[RunResult], settings: BenchSettings, output: Path | None) -> None:
     from paceline.bench.environment import describe_environment
-    from paceline.bench.report import as_json, result_tables
+    from paceline.bench.report import as_json, mean_table, result_tables
 
     environment = describe_environment(llm.executor.num_threads, llm.executor.path)
     console = options.report_console()
-    for table in result_tables(results):
+    tables = result_tables(results)
+    if len(tables) > 1:
+        tables.append(mean_table(results))
+    for table in tables:
         console.print(table, "")
-    sampling = f"temperature {settings.temperature:g}" if settings.temperature else "greedy"
     console.print(
-        f"{results[0].model} · {sampling} · at most {settings.max_tokens} tokens, end token honoured · "
-        f"median of {settings.repeats} · {environment.threads} threads, {environment.instruction_path} · "
+        f"{results[0].model} · {_conditions(llm, settings)} · "
+        f"at most {settings.max_tokens} tokens, end token honoured · median of {settings.repeats} · "
+        f"{environment.threads} threads, {environment.instruction_path} · "
         f"{environment.cpu} · commit {environment.commit or 'unknown'}",
         highlight=False,
     )
@@ -141,3 +164,14 @@ def _report(llm: LLM, results: list[RunResult], settings: BenchSettings, output:
         data: dict[str, Any] = as_json(results, settings, environment)
         write_text(output, json.dumps(data, indent=2) + "\n")
         console.print(f"written to {output}", highlight=False)
+
+
+def _conditions(llm: LLM, settings: BenchSettings) -> str:
+    """Return how was sampled, and what else of the prompts is not as usual."""
+    sampling = f"temperature {settings.temperature:g}" if settings.temperature else "greedy"
+    parts = [sampling + (", unseeded" if settings.unseeded else "")]
+    if settings.first_turn:
+        parts.append("first turn only")
+    if llm.model_files.chat_template_text is None:
+        parts.append("plain prompts (base model)")
+    return " · ".join(parts)
