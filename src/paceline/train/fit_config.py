@@ -29,13 +29,13 @@ class FitConfig(Settings):
 
     num_steps: int
     tokens_per_step: int = 2048
-    learning_rate: float = 1e-3
+    learning_rate: float = 2e-2
     warmup: float = 0.03
     optimizer: OptimizerName = "muon"
-    head_rate: float = 0.1
+    head_rate: float = 0.05
     weight_decay: float = 0.01
     keep: tuple[float, ...] = (1.0, 1.0, 0.5, 0.5)
-    fewer_until: float = 0.0
+    fewer_until: float = 0.3
     step_decay: float = 0.8
     clip: float = 0.5
     dtype: DTypeName = "bfloat16"

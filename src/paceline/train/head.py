@@ -27,9 +27,8 @@ INIT_STD = 0.02
 class Eagle3Head(nn.Module):
     """The trained tensors of a head.
 
-    ``tensors``: parameters by their file name, e.g. ``fc.weight``, ``blk.0.attn_q.weight``. A fresh head
-    starts where its output is the target's own high state read by the target's own head: fc copies the last
-    captured state (when the widths agree), attention and feed-forward add nothing yet.
+    ``tensors``: parameters by their file name, e.g. ``fc.weight``, ``blk.0.attn_q.weight``. In a fresh head
+    attention and feed-forward add nothing yet: its output is what fc makes of the states.
     """
 
     def __init__(self, spec: Eagle3Spec, seed: int = 0) -> None:
@@ -42,9 +41,6 @@ class Eagle3Head(nn.Module):
         self.parts = nn.ParameterDict(
             {_key(name): nn.Parameter(_initial(name, shape, generator)) for name, shape in shapes.items()}
         )
-        if spec.hidden_size == spec.target_hidden_size:
-            with torch.no_grad():
-                self.parts[_key("fc.weight")][:, -spec.target_hidden_size :] += torch.eye(spec.hidden_size)
 
     @property
     def tensors(self) -> dict[str, nn.Parameter]:
@@ -151,7 +147,7 @@ def _initial(name: str, shape: tuple[int, ...], generator: torch.Generator) -> T
         return torch.ones(shape)
     if name.endswith(("attn_output.weight", "ffn_down.weight")):
         return torch.zeros(shape)
-    std = INIT_STD if name != "fc.weight" else INIT_STD / 10
+    std = INIT_STD if name != "fc.weight" else shape[1] ** -0.5
     return torch.randn(shape, generator=generator) * std
 
 

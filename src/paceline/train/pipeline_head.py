@@ -78,7 +78,7 @@ def _fit(run: Pipeline, folder: Path) -> Json:
     spec = replace(run.place.head_spec, draft_vocab_size=len(vocabulary.draft_to_target))
     run.reporter.say(f"fit: {config.num_steps} steps of {config.tokens_per_step} supervised tokens")
     teacher = open_teacher(run, vocabulary.draft_to_target, config.torch_dtype)
-    head = fresh_head(spec, teacher, config.seed)
+    head = fresh_head(spec, teacher, data, config.seed)
     fit = Fit(head, data, validation, teacher.embedding, teacher.head, config, folder)
     run.reporter.start("fit", config.num_steps, "steps")
     fit.run(StepReport(run))

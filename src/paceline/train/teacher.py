@@ -14,10 +14,14 @@ from paceline.models.eagle3 import open_eagle3
 from paceline.models.eagle3_spec import Eagle3Spec
 from paceline.models.spec import ModelSpec, TensorSource
 from paceline.records import FloatArray, IntArray
+from paceline.train.captured import CapturedData, from_bfloat16
 from paceline.train.head import Eagle3Head
 from paceline.train.target import TargetHead
 
+READ_OUT = 0.3
 _PIECE_ROWS = 8192
+_SAMPLED_SEQUENCES = 64
+_LEAST_SIZE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +70,35 @@ def _rows_of(source: TensorSource, name: str, ids: IntArray) -> FloatArray:
     return np.concatenate(parts)
 
 
-def fresh_head(spec: Eagle3Spec, teacher: Teacher, seed: int) -> Eagle3Head:
-    """Return an untrained head that reads out as the target does: with its final norm and its output rows."""
+def fresh_head(spec: Eagle3Spec, teacher: Teacher, data: CapturedData, seed: int) -> Eagle3Head:
+    """Return an untrained head: the states, each scaled to its own size, mixed at random and read out by the
+    target's final norm and output rows.
+
+    The states' sizes differ tenfold (SmolLM2-135M: 2.9, 6.3, 22.7), so unscaled the last one would be all
+    that fc sees. The norm is shrunk because a read-out of random states is confidently wrong at full size:
+    that costs the first hundred steps.
+    """
     head = Eagle3Head(spec, seed)
-    head.load_tensors({"output.weight": teacher.head_rows, "output_norm.weight": teacher.head.norm.numpy()})
+    norm = teacher.head.norm.numpy() * READ_OUT
+    head.load_tensors({"output.weight": teacher.head_rows, "output_norm.weight": norm})
+    width = spec.target_hidden_size
+    with torch.no_grad():
+        for index, size in enumerate(state_sizes(data, spec.num_states)):
+            head.tensors["fc.weight"][:, index * width : (index + 1) * width] /= size
     return head
+
+
+def state_sizes(data: CapturedData, num_states: int) -> list[float]:
+    """Return the root mean square of each captured state over a sample of sequences.
+
+    Position 0 is left out: many models park attention there with values a thousand times as large.
+    """
+    step = max(1, len(data) // _SAMPLED_SEQUENCES)
+    rows = [data.sequence(index).states[1:] for index in range(0, len(data), step)]
+    values = from_bfloat16(np.concatenate(rows))
+    width = values.shape[1] // (num_states + 1)
+    squares = np.square(values[:, : num_states * width]).reshape(len(values), num_states, width)
+    return [max(float(size), _LEAST_SIZE) for size in np.sqrt(squares.mean(axis=(0, 2)))]
 
 
 def read_head(folder: Path, target: ModelSpec) -> tuple[Eagle3Head, IntArray]:
