@@ -53,7 +53,7 @@ def open_eagle3(path_or_name: str | Path, target: ModelSpec, *, quant: Quant = "
         raise ConfigError(f"quant={quant!r}{nearest_name(str(quant), known)}; known are {', '.join(known)}")
     path = resolve_model(path_or_name)
     if path.is_dir():
-        files = _open_folder(path, target, quant)
+        files = open_folder_head(path, target, quant)
     else:
         if quant != "none":
             raise ConfigError(
@@ -113,7 +113,8 @@ def check_target(spec: Eagle3Spec, target: ModelSpec) -> None:
 # ---- folders ----
 
 
-def _open_folder(folder: Path, target: ModelSpec, quant: Quant) -> Eagle3Files:
+def open_folder_head(folder: Path, target: ModelSpec | None = None, quant: Quant = "none") -> Eagle3Files:
+    """Return the head in a folder, not held against a target; its tokenizer is read with ``target`` only."""
     config_path = folder / "config.json"
     stored = read_head_tensors(folder)
     bare = without_prefix(stored, folder)
@@ -135,8 +136,9 @@ def _open_folder(folder: Path, target: ModelSpec, quant: Quant) -> Eagle3Files:
     except BaseException:
         source.close()
         raise
-    has_tokenizer = (folder / "tokenizer.json").is_file()
-    return Eagle3Files(spec, source, ids, partial(_folder_tokens, folder, target) if has_tokenizer else None)
+    if target is None or not (folder / "tokenizer.json").is_file():
+        return Eagle3Files(spec, source, ids)
+    return Eagle3Files(spec, source, ids, partial(_folder_tokens, folder, target))
 
 
 def read_head_tensors(folder: Path) -> dict[str, StoredTensor]:

@@ -21,17 +21,24 @@ import numpy as np
 import numpy.typing as npt
 
 from paceline.errors import ConfigError, ModelFileError
+from paceline.models.catalog import resolve_model
 from paceline.models.eagle3_config import LAYER_IDS
+from paceline.models.eagle3_gguf import HEAD_TYPES
 from paceline.models.eagle3_spec import Eagle3Spec
 from paceline.models.eagle3_tensors import file_name, head_shapes
 from paceline.models.eagle3_vocabulary import checked_ids
+from paceline.models.gguf_file import read_gguf_header
+from paceline.models.metadata import Metadata
 from paceline.models.rope import plain_frequencies
+from paceline.models.safetensors_file import read_json_object
 from paceline.models.spec import RopeSpec
 from paceline.models.tensor_layout import layout_error, layout_faults
 from paceline.records import IntArray
 
 FILES = ("config.json", "model.safetensors")
 """All that an exported folder holds."""
+PROVENANCE_KEY = "paceline.provenance"
+"""Of GGUF heads: JSON text."""
 _DTYPES = {"float32": "F32", "uint16": "BF16", "int64": "I64", "bool": "BOOL"}
 _MOST_NAMED = 200
 
@@ -54,7 +61,7 @@ def export_speculators(
     draft length other engines use by default. Raises ``ModelFileError`` for tensors or ids that do not fit
     the spec, ``ConfigError`` for a spec the format cannot express or a place that cannot be written.
     """
-    _check(spec, tensors)
+    check_head(spec, tensors)
     ids = checked_ids(np.asarray(draft_to_target), spec.draft_vocab_size, spec.vocab_size, spec.name)
     config = json.dumps(_config(spec, verifier, provenance, speculative_tokens), indent=2) + "\n"
     arrays = {file_name(name, "layers"): np.ascontiguousarray(values) for name, values in tensors.items()}
@@ -72,15 +79,38 @@ def export_speculators(
     return folder
 
 
-def read_provenance(folder: Path) -> dict[str, Any]:
-    """Return the provenance of an exported head; empty for a head that was made elsewhere."""
-    from paceline.models.safetensors_file import read_json_object
+def read_provenance(head: Path) -> dict[str, Any]:
+    """Return the provenance of an exported head, folder or GGUF file; empty for one that was made elsewhere.
 
-    value = read_json_object(folder / "config.json").get("provenance", {})
+    Raises ``ModelNotFoundError`` and ``ModelFileError`` for what is missing or damaged.
+    """
+    place = resolve_model(head)
+    if place.is_dir():
+        value = read_json_object(place / "config.json").get("provenance", {})
+    else:
+        value = _gguf_provenance(place)
     return value if isinstance(value, dict) else {}
 
 
-def _check(spec: Eagle3Spec, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
+def _gguf_provenance(path: Path) -> Any:
+    metadata = Metadata(read_gguf_header(path, HEAD_TYPES).metadata, path)
+    text = metadata.text(PROVENANCE_KEY, "{}")
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise metadata.wrong(PROVENANCE_KEY, text, "JSON") from error
+
+
+def read_verifier(folder: Path) -> dict[str, Any]:
+    """Return what a folder in speculators' format says of its target; empty where it says nothing."""
+    described = read_json_object(folder / "config.json").get("speculators_config")
+    value = described.get("verifier") if isinstance(described, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def check_head(spec: Eagle3Spec, tensors: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Raise unless ``tensors`` are those of ``spec``: ``ModelFileError`` for names, shapes and NaN,
+    ``ConfigError`` for dtypes."""
     faults = layout_faults(head_shapes(spec), {name: values.shape for name, values in tensors.items()})
     if faults:
         raise layout_error(

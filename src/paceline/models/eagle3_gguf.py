@@ -31,13 +31,15 @@ from paceline.models.tensor_layout import layout_error, layout_faults
 
 _FAMILY = Family("silu", gguf_rope_style="interleaved")
 _MAP_TYPES = {I64.number: I64, I32.number: I32}
+HEAD_TYPES = {**GGML_TYPES, **_MAP_TYPES}
+"""Storage types in files of heads, by number."""
 _TOKENS = "tokenizer.ggml.tokens"
 _MOST_NAMED = 200
 
 
 def open_gguf_head(path: Path) -> Eagle3Files:
     """Return the head in ``path``. Raises ``ModelFileError`` when it is none or not whole."""
-    header = read_gguf_header(path, {**GGML_TYPES, **_MAP_TYPES})
+    header = read_gguf_header(path, HEAD_TYPES)
     architecture = Metadata(header.metadata, path).text("general.architecture")
     if architecture != "eagle3":
         raise ModelFileError(
