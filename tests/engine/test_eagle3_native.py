@@ -17,8 +17,9 @@ from paceline import LLM, SamplingParams
 from paceline.drafters.eagle3 import Eagle3Drafter, Eagle3Head, Eagle3Options
 from paceline.drafters.verify_cost import VerifyCost
 from paceline.engine.outputs import CompletionOutput
-from paceline.errors import DrafterError
+from paceline.errors import DrafterError, ModelFileError, PacelineError
 from paceline.models import shipped_heads
+from paceline.models.eagle3_export_gguf import convert_head
 from paceline.models.loading import load_model_files
 from support.eagle3_heads import tiny_head, write_head
 from support.tiny_models import write_tiny_gguf
@@ -150,3 +151,43 @@ def test_a_head_is_named_shipped_or_missing(
     assert "auto goes on without it" in record.getMessage()
     with pytest.raises(DrafterError, match="states of 96 values"):
         LLM(target, drafter=f"eagle3:{wrong}", threads=1)
+
+
+def test_a_shipped_file_is_used_and_a_damaged_one_told_of_once(
+    target: Path,
+    head: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Heads ship as a folder with ``head.gguf`` and a card; a broken installation must not stop ``auto``."""
+    with load_model_files(target) as files:
+        known = {shipped_heads.target_fingerprint(files.spec, files.source): "tiny"}
+    (tmp_path / "index.json").write_text(json.dumps(known))
+    monkeypatch.setattr(shipped_heads.shipped_head, "__defaults__", (tmp_path,))
+    file = convert_head(head, tmp_path / "tiny" / "head.gguf", quant="q8_0", state_layers=(2, 3, 4))
+    (tmp_path / "tiny" / "README.md").write_text("# A card")
+    params = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
+    plain = LLM(target, drafter="none", threads=1).generate(PROMPTS[0], params)[0].outputs[0]
+    for name in ("eagle3", "auto", f"eagle3:{file.parent}", f"eagle3:{file}"):
+        llm = LLM(target, drafter=name, threads=1)
+        assert llm.engine.drafter(name).capabilities.state_layers == (2, 3, 4)
+        assert llm.generate(PROMPTS[0], params)[0].outputs[0].token_ids == plain.token_ids
+    assert not caplog.records
+    whole = file.read_bytes()
+    damages: list[tuple[bytes, str]] = [(whole[:-100], "truncated"), (b"", "not a GGUF file")]
+    for data, message in damages:
+        file.write_bytes(data)
+        caplog.clear()
+        llm = LLM(target, threads=1)
+        assert llm.generate(PROMPTS, params)[0].outputs[0].token_ids == plain.token_ids
+        (record,) = caplog.records
+        assert "auto goes on without it" in record.getMessage() and message in record.getMessage()
+        with pytest.raises(ModelFileError, match=message):
+            LLM(target, drafter="eagle3", threads=1)
+    file.unlink()
+    caplog.clear()
+    LLM(target, threads=1)
+    assert len(caplog.records) == 1
+    with pytest.raises(PacelineError, match=r"neither config\.json nor a GGUF file"):
+        LLM(target, drafter="eagle3", threads=1)

@@ -1,8 +1,9 @@
 """Draft heads that come with Paceline, found by the weights of the target they were trained for.
 
-The package folder ``heads`` holds one folder per head, as ``open_eagle3`` reads it, and ``index.json``, which
-maps :func:`target_fingerprint` to the folder's name. The fingerprint is made of norm weights: no quantisation
-touches them, so every file of one model has the same, and any fine-tune another one.
+The package folder ``heads`` holds one folder per head, with ``head.gguf`` (see ``eagle3_export_gguf``) and
+its model card ``README.md``, and ``index.json``, which maps :func:`target_fingerprint` to the folder's name.
+The fingerprint is made of norm weights: no quantisation touches them, so every file of one model has the
+same, and any fine-tune another one.
 """
 
 from __future__ import annotations
