@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
@@ -81,6 +81,16 @@ def comma_list(text: str, option: str) -> tuple[str, ...]:
     if not parts:
         raise ConfigError(f"{option} is empty: give one or more names, separated by commas")
     return parts
+
+
+def numbers(text: str | None, option: str, kind: type[Any]) -> Any:
+    """Return a tuple of numbers, ``None`` for ``None``. Raises ``ConfigError``."""
+    if text is None:
+        return None
+    try:
+        return tuple(kind(part) for part in comma_list(text, option))
+    except ValueError as error:
+        raise ConfigError(f"{option} {text!r}: give numbers separated by commas") from error
 
 
 def open_llm(

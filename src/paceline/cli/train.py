@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paceline.cli import options
+from paceline.cli.train_export import export
 from paceline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -137,12 +138,12 @@ def eagle3(
         threads=threads,
         reply=reply,
         num_requests=requests,
-        state_layers=_numbers(layers, "--layers", int),
+        state_layers=options.numbers(layers, "--layers", int),
         draft_vocab=draft_vocab,
         held_out=held_out,
         num_eval=num_eval,
         eval_prompts=eval_prompts,
-        eval_temperatures=_numbers(eval_temperatures, "--eval-temperatures", float),
+        eval_temperatures=options.numbers(eval_temperatures, "--eval-temperatures", float),
         max_disk=None if max_disk is None else parse_size(max_disk),
         fit=fit,
     )
@@ -150,6 +151,7 @@ def eagle3(
 
 
 app.command()(eagle3)
+app.command()(export)
 
 
 def _options(**values: Any) -> TrainOptions:
@@ -204,13 +206,3 @@ def _value(text: str) -> Any:
         except ValueError:
             continue
     return text
-
-
-def _numbers(text: str | None, option: str, kind: type[Any]) -> Any:
-    """Return a tuple of numbers, ``None`` for ``None``. Raises ``ConfigError``."""
-    if text is None:
-        return None
-    try:
-        return tuple(kind(part) for part in options.comma_list(text, option))
-    except ValueError as error:
-        raise ConfigError(f"{option} {text!r}: give numbers separated by commas") from error

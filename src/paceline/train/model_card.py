@@ -9,12 +9,12 @@ from paceline.models.eagle3_spec import Eagle3Spec
 from paceline.train.resources import head_parameters
 
 
-def model_card(spec: Eagle3Spec, provenance: Mapping[str, Any]) -> str:
-    """Return the card as Markdown. ``provenance``: as the export stage stores it."""
-    return "\n".join(_lines(spec, provenance)) + "\n"
+def model_card(spec: Eagle3Spec, provenance: Mapping[str, Any], *, form: str = "speculators") -> str:
+    """Return the card as Markdown. ``provenance``: as the export stage stores it. ``form``: of the file."""
+    return "\n".join(_lines(spec, provenance, form)) + "\n"
 
 
-def _lines(spec: Eagle3Spec, provenance: Mapping[str, Any]) -> Iterator[str]:
+def _lines(spec: Eagle3Spec, provenance: Mapping[str, Any], form: str) -> Iterator[str]:
     stages = provenance["stages"]
     layers = ", ".join(map(str, spec.state_layers or ()))
     yield f"# EAGLE-3 head for {provenance['target']}"
@@ -23,7 +23,7 @@ def _lines(spec: Eagle3Spec, provenance: Mapping[str, Any]) -> Iterator[str]:
         f"A draft head of {head_parameters(spec) / 1e6:.1f} M parameters ({spec.num_layers} layer, width "
         f"{spec.hidden_size}, draft vocabulary {spec.draft_vocab_size} of {spec.vocab_size}). It reads the "
         f"states entering layers {layers} of the target and drafts; the "
-        "target checks every token, so replies do not change. Format: speculators."
+        f"target checks every token, so replies do not change. Format: {form}."
     )
     yield ""
     yield f'    paceline generate --model {provenance["target"]} --drafter eagle3:THIS_FOLDER "…"'
