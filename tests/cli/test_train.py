@@ -25,8 +25,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return str(write_tiny_gguf(folder / "tiny.gguf")), str(write_prompts(folder / "p.jsonl", 6))
 
 
-def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    monkeypatch.setattr(sys, "argv", ["paceline", "train", "eagle3", *arguments])
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str, command: str = "eagle3") -> int:
+    monkeypatch.setattr(sys, "argv", ["paceline", "train", command, *arguments])
     try:
         program.main()
     except SystemExit as end:
@@ -59,6 +59,34 @@ def test_stages_run_and_rows_can_be_inspected(
     assert out.count("temperature") == 2
     first = json.loads((tmp_path / "run" / "regenerate" / "replies.jsonl").read_text().splitlines()[0])
     assert first["id"] in out
+
+
+def test_a_draft_model_is_another_command_with_the_same_stages(
+    files: tuple[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("torch")
+    model, prompts = files
+    arguments = [
+        "--target",
+        model,
+        "--prompts",
+        prompts,
+        "--out",
+        str(tmp_path),
+        "-t",
+        "1",
+        "--max-tokens",
+        "12",
+    ]
+    more = ["--draft-layers", "2", "--held-out", "0.3", "--until", "fit", "--set", "num_steps=2"]
+    assert run(monkeypatch, *arguments, *more, command="draft-model") == 0
+    assert "fit: 2 steps of 2048 supervised tokens" in capsys.readouterr().err
+    assert (tmp_path / "fit" / "draft.gguf").is_file()
+    assert run(monkeypatch, *arguments, "--layers", "1", command="draft-model") == 2
+    assert "--layers" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -100,14 +100,14 @@ def test_a_full_disk_leaves_the_old_head(
     tmp_path: Path, target: ModelSpec, monkeypatch: pytest.MonkeyPatch, fails_at: str
 ) -> None:
     export(tmp_path / "head", tiny_head("embedding"))
-    write = eagle3_export._write_file
+    write = eagle3_export.write_synced
 
     def full(path: Path, *pieces: Any) -> None:
         write(path, *pieces[:1])
         if path.name == fails_at:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(eagle3_export, "_write_file", full)
+    monkeypatch.setattr(eagle3_export, "write_synced", full)
     with pytest.raises(ConfigError, match=r"cannot write .*No space left"):
         export(tmp_path / "head", tiny_head())
     assert [path.name for path in tmp_path.iterdir()] == ["head"]

@@ -21,6 +21,7 @@ from paceline.sampling.params import SamplingParams
 from paceline.train import fusing, pipeline_head
 from paceline.train.options import STAGES, FitOptions, TrainOptions
 from paceline.train.pipeline import Pipeline
+from paceline.train.pipeline_evaluate import eval_prompts
 from paceline.train.regenerate import ReplySettings
 from support.tiny_models import write_tiny_gguf
 from support.training import Lines, write_prompts
@@ -160,7 +161,27 @@ def test_prompts_to_evaluate_with_are_spread_over_a_sorted_file(base: TrainOptio
     rows.append({"turns": ["the " * 500], "category": "long"})
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = Pipeline(replace(base, eval_prompts=path, num_eval=6, out=tmp_path / "run"), Lines())
-    assert [prompt.source for prompt in pipeline_head.eval_prompts(run)] == ["a", "a", "b", "b", "c", "c"]
+    assert [prompt.source for prompt in eval_prompts(run)] == ["a", "a", "b", "b", "c", "c"]
+
+
+def test_a_parallel_head_is_measured_and_not_exported(
+    base: TrainOptions, finished: tuple[Pipeline, Lines], tmp_path: Path
+) -> None:
+    """The same replies, fitted serially and in parallel, so that both figures can be compared."""
+    replies = (base.out / "regenerate" / "replies.jsonl",)
+    options = replace(base, prompts=(), replies=replies, out=tmp_path / "run", parallel=True)
+    run = Pipeline(options, lines := Lines())
+    results = run.run()
+    assert list(results) == list(STAGES[: STAGES.index("fit") + 1])
+    figures = results["fit"].values["validation"]
+    assert f"simulated tokens_per_step {figures['tokens_per_step']:.3f}; stopped behind fit" in lines.text
+    assert "its export is refused" in lines.text
+    assert len(figures["agreement"]) == len(finished[0].results["fit"].values["validation"]["agreement"])
+    assert not (options.out / "fit" / "head").exists()
+    assert not (options.out / "export").exists()
+    serial = replace(options, parallel=False)
+    with pytest.raises(ConfigError, match="parallel: was True, is None"):
+        Pipeline(serial, Lines()).run()
 
 
 def test_other_settings_are_refused_until_redone(

@@ -1,13 +1,13 @@
-"""``paceline train``: from a target and prompts to a measured draft head."""
+"""``paceline train``: from a target and prompts to a measured drafter."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from paceline.cli import options
+from paceline.cli import train_options as shared
 from paceline.cli.train_export import export
 from paceline.errors import ConfigError
 
@@ -22,100 +22,36 @@ def train() -> None:
     """Train drafters for a model of yours."""
 
 
-Files = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--prompts",
-        "-p",
-        metavar="FILE",
-        help="JSONL with messages, prompt, conversations (ShareGPT) or turns; may be given several times.",
-    ),
-]
-Target = Annotated[
-    str,
-    typer.Option(
-        "--target",
-        metavar="MODEL",
-        help="A name from `paceline models`, a GGUF file, a model folder, or hf:org/repo[:file].",
-    ),
-]
-Out = Annotated[
-    Path, typer.Option("--out", "-o", metavar="DIR", help="Folder of the run; run again to go on.")
-]
-Replies = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--replies", metavar="FILE", help="Rows the target has answered already; no --prompts then."
-    ),
-]
-Temperatures = Annotated[
-    str,
-    typer.Option(
-        "--temperatures", metavar="T:SHARE,…", help="Mix of temperatures of the regenerated replies."
-    ),
-]
-MaxPromptTokens = Annotated[
-    int, typer.Option("--max-prompt-tokens", metavar="N", help="Longer prompts are skipped and counted.")
-]
-Layers = Annotated[
-    str | None,
-    typer.Option("--layers", metavar="A,B,C", help="Target layers whose inputs are read [2, L//2, L-3]."),
-]
-DraftVocab = Annotated[
-    int | None,
-    typer.Option("--draft-vocab", metavar="N", help="Tokens the head can draft, a multiple of 16 [8192]."),
-]
-MaxDisk = Annotated[
-    str | None,
-    typer.Option("--max-disk", metavar="SIZE", help="Most disk for captured states, e.g. 20GB [no limit]."),
-]
-Setting = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Any setting of the fit, e.g. --set optimizer=adamw."),
-]
-
-
 def eagle3(
-    target: Target,
-    out: Out,
-    prompts: Files = None,
-    replies: Replies = None,
-    temperatures: Temperatures = "0:0.55,0.7:0.25,1:0.2",
+    target: shared.Target,
+    out: shared.Out,
+    prompts: shared.Files = None,
+    replies: shared.Replies = None,
+    temperatures: shared.Temperatures = "0:0.55,0.7:0.25,1:0.2",
     max_tokens: options.MaxTokens = 256,
-    max_prompt_tokens: MaxPromptTokens = 512,
-    requests: Annotated[int, typer.Option("--requests", metavar="N", help="Replies made at once.")] = 64,
-    layers: Layers = None,
-    draft_vocab: DraftVocab = None,
+    max_prompt_tokens: shared.MaxPromptTokens = 512,
+    requests: shared.Requests = 64,
+    layers: shared.Layers = None,
+    draft_vocab: shared.DraftVocab = None,
     head_layers: Annotated[int, typer.Option("--head-layers", metavar="N", help="Layers of the head.")] = 1,
-    epochs: Annotated[float, typer.Option("--epochs", metavar="E", help="Passes over the data.")] = 3.0,
-    tokens_per_step: Annotated[
-        int, typer.Option("--tokens-per-step", metavar="N", help="Supervised tokens of one step.")
-    ] = 2048,
-    learning_rate: Annotated[
-        float | None, typer.Option("--lr", metavar="RATE", help="Peak of the learning rate.")
-    ] = None,
-    setting: Setting = None,
-    held_out: Annotated[
-        float, typer.Option("--held-out", metavar="SHARE", help="Share of the rows that judge.")
-    ] = 0.02,
-    eval_prompts: Annotated[
-        Path | None, typer.Option("--eval-prompts", metavar="FILE", help="Evaluate on these prompts instead.")
-    ] = None,
-    num_eval: Annotated[int, typer.Option("--num-eval", metavar="N", help="Prompts to evaluate on.")] = 64,
-    eval_temperatures: Annotated[
-        str, typer.Option("--eval-temperatures", metavar="T,…", help="Temperatures of evaluation.")
-    ] = "0",
-    max_disk: MaxDisk = None,
+    parallel: Annotated[
+        bool, typer.Option("--parallel", help="Fit a head that drafts in one pass; measured, not exported.")
+    ] = False,
+    epochs: shared.Epochs = 3.0,
+    tokens_per_step: shared.TokensPerStep = 2048,
+    learning_rate: shared.Rate = None,
+    setting: shared.Setting = None,
+    held_out: shared.HeldOut = 0.02,
+    eval_prompts: shared.EvalPrompts = None,
+    num_eval: shared.NumEval = 64,
+    eval_temperatures: shared.EvalTemperatures = "0",
+    max_disk: shared.MaxDisk = None,
     threads: options.Threads = None,
     quant: options.QuantName = "none",
-    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of everything random.")] = 0,
-    until: Annotated[str, typer.Option("--until", metavar="STAGE", help="Stop behind it.")] = "export",
-    redo: Annotated[
-        str | None, typer.Option("--redo", metavar="STAGE", help="Make this stage and those behind anew.")
-    ] = None,
-    inspect: Annotated[
-        int | None, typer.Option("--inspect", metavar="N", help="Show which tokens of N rows are supervised.")
-    ] = None,
+    seed: shared.Seed = 0,
+    until: shared.Until = "export",
+    redo: shared.Redo = None,
+    inspect: shared.Inspect = None,
 ) -> None:
     """Train an EAGLE-3 head: regenerate, capture, vocabulary, fit, evaluate, parity, export.
 
@@ -128,7 +64,6 @@ def eagle3(
     from paceline.train.resources import parse_size
 
     reply = ReplySettings(parse_temperatures(temperatures), max_tokens, max_prompt_tokens, seed)
-    fit = _fit_options(epochs, tokens_per_step, head_layers, seed, learning_rate, setting or [])
     run = _options(
         target=target,
         out=out,
@@ -138,19 +73,87 @@ def eagle3(
         threads=threads,
         reply=reply,
         num_requests=requests,
-        state_layers=options.numbers(layers, "--layers", int),
         draft_vocab=draft_vocab,
         held_out=held_out,
         num_eval=num_eval,
         eval_prompts=eval_prompts,
         eval_temperatures=options.numbers(eval_temperatures, "--eval-temperatures", float),
         max_disk=None if max_disk is None else parse_size(max_disk),
-        fit=fit,
+        state_layers=options.numbers(layers, "--layers", int),
+        fit=_fit_options(epochs, tokens_per_step, head_layers, seed, learning_rate, setting or []),
+        parallel=parallel,
+    )
+    _work(run, until, redo, inspect)
+
+
+def draft_model(
+    target: shared.Target,
+    out: shared.Out,
+    prompts: shared.Files = None,
+    replies: shared.Replies = None,
+    temperatures: shared.Temperatures = "0:0.55,0.7:0.25,1:0.2",
+    max_tokens: options.MaxTokens = 256,
+    max_prompt_tokens: shared.MaxPromptTokens = 512,
+    requests: shared.Requests = 64,
+    draft_layers: Annotated[
+        int, typer.Option("--draft-layers", metavar="N", help="Layers of the draft model.")
+    ] = 4,
+    draft_vocab: Annotated[
+        int | None,
+        typer.Option(
+            "--draft-vocab", metavar="N", help="Restrict the loss to the N most frequent tokens [all]."
+        ),
+    ] = None,
+    epochs: shared.Epochs = 3.0,
+    tokens_per_step: shared.TokensPerStep = 2048,
+    learning_rate: shared.Rate = None,
+    setting: shared.Setting = None,
+    held_out: shared.HeldOut = 0.02,
+    eval_prompts: shared.EvalPrompts = None,
+    num_eval: shared.NumEval = 64,
+    eval_temperatures: shared.EvalTemperatures = "0",
+    max_disk: shared.MaxDisk = None,
+    threads: options.Threads = None,
+    quant: options.QuantName = "none",
+    seed: shared.Seed = 0,
+    until: shared.Until = "export",
+    redo: shared.Redo = None,
+    inspect: shared.Inspect = None,
+) -> None:
+    """Distil a small draft model of Llama's form from the target, by the same stages.
+
+    Example: paceline train draft-model --target smollm2-135m --prompts prompts.jsonl --out runs/draft
+
+    It ends up in DIR/export and is used with --drafter draft_model:DIR/export/draft.gguf. An EAGLE-3 head is
+    faster to train and to draft with.
+    """
+    from paceline.train.regenerate import ReplySettings, parse_temperatures
+    from paceline.train.resources import parse_size
+
+    reply = ReplySettings(parse_temperatures(temperatures), max_tokens, max_prompt_tokens, seed)
+    run = _options(
+        target=target,
+        out=out,
+        prompts=tuple(prompts or ()),
+        replies=tuple(replies or ()),
+        quant=options.quant_named(quant),
+        threads=threads,
+        reply=reply,
+        num_requests=requests,
+        draft_vocab=draft_vocab,
+        held_out=held_out,
+        num_eval=num_eval,
+        eval_prompts=eval_prompts,
+        eval_temperatures=options.numbers(eval_temperatures, "--eval-temperatures", float),
+        max_disk=None if max_disk is None else parse_size(max_disk),
+        fit=_fit_options(epochs, tokens_per_step, draft_layers, seed, learning_rate, setting or []),
+        kind="draft-model",
     )
     _work(run, until, redo, inspect)
 
 
 app.command()(eagle3)
+app.command()(draft_model)
 app.command()(export)
 
 

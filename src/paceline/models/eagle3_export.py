@@ -218,8 +218,8 @@ def _write(folder: Path, config: str, arrays: Mapping[str, npt.NDArray[Any]]) ->
     try:
         new, old = work / "new", work / "old"
         new.mkdir()
-        _write_file(new / "model.safetensors", *_safetensors(arrays))
-        _write_file(new / "config.json", config.encode())
+        write_synced(new / "model.safetensors", *safetensors_pieces(arrays))
+        write_synced(new / "config.json", config.encode())
         if folder.exists():
             folder.rename(old)
         try:
@@ -232,7 +232,8 @@ def _write(folder: Path, config: str, arrays: Mapping[str, npt.NDArray[Any]]) ->
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _write_file(path: Path, *pieces: bytes | memoryview) -> None:
+def write_synced(path: Path, *pieces: bytes | memoryview) -> None:
+    """Write a file and wait until it is on the disk."""
     with path.open("wb") as file:
         for piece in pieces:
             file.write(piece)
@@ -240,7 +241,7 @@ def _write_file(path: Path, *pieces: bytes | memoryview) -> None:
         os.fsync(file.fileno())
 
 
-def _safetensors(arrays: Mapping[str, npt.NDArray[Any]]) -> list[bytes | memoryview]:
+def safetensors_pieces(arrays: Mapping[str, npt.NDArray[Any]]) -> list[bytes | memoryview]:
     """Return the pieces of a safetensors file (https://huggingface.co/docs/safetensors, "Format").
 
     The ``safetensors`` package cannot store bfloat16 from numpy.

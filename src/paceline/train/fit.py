@@ -7,19 +7,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from paceline.errors import ConfigError
-from paceline.train.batches import MIN_REPLY_TOKENS, Batch, Captured, batch_order, make_batch
+from paceline.train.batches import MIN_REPLY_TOKENS, Batch, Captured, batch_order
+from paceline.train.captured import CapturedSequence
 from paceline.train.fit_config import FitConfig
-from paceline.train.head import Eagle3Head
+from paceline.train.layers import NamedTensors
 from paceline.train.optimizers import Optimizers
 from paceline.train.storage import whole_file
-from paceline.train.target import TargetHead
 from paceline.train.ttt import Rotary, StepResult, Unrolled
 
 CHECKPOINT = "checkpoint.pt"
@@ -50,23 +50,41 @@ class Progress:
     evaluation: Evaluation | None = None
 
 
+class Lesson(Protocol):
+    """How a batch becomes losses: :class:`~paceline.train.ttt.Unrolled` and others.
+
+    ``weights``: the head's of this step. ``target``: what gives the target's laws.
+    """
+
+    def __init__(self, weights: Any, batch: Batch, target: Any, rotary: Rotary) -> None: ...
+
+    @staticmethod
+    def make_batch(sequences: Sequence[CapturedSequence], embedding: Tensor, target_width: int) -> Batch:
+        """Pack sequences."""
+        ...
+
+    def steps(self, keep: Sequence[float], generator: torch.Generator) -> list[StepResult]:
+        """Return up to ``len(keep)`` draft steps."""
+        ...
+
+
 class Fit:
     """One run. ``embedding`` [V, H] and ``target`` are the target's, in the dtype of ``config``.
 
-    ``unrolled``: how draft steps follow each other. ``validation``: indices of ``data`` held out of training.
-    Raises ``ConfigError`` when no token is supervised.
+    ``head``: whatever is trained. ``unrolled``: what its draft steps read and learn. ``validation``: indices
+    of ``data`` held out of training. Raises ``ConfigError`` when no token is supervised.
     """
 
     def __init__(
         self,
-        head: Eagle3Head,
+        head: NamedTensors,
         data: Captured,
         validation: Sequence[int],
         embedding: Tensor,
-        target: TargetHead,
+        target: Any,
         config: FitConfig,
         folder: Path,
-        unrolled: type[Unrolled] = Unrolled,
+        unrolled: type[Lesson] = Unrolled,
     ) -> None:
         self.head, self.data, self.config, self.folder = head, data, config, folder
         self.embedding, self.target = embedding, target
@@ -159,7 +177,9 @@ class Fit:
 
     def _make(self, indices: Sequence[int]) -> Batch:
         width = self.head.spec.target_hidden_size
-        return make_batch([self.data.sequence(index) for index in indices], self.embedding, width)
+        return self.unrolled.make_batch(
+            [self.data.sequence(index) for index in indices], self.embedding, width
+        )
 
     # ---- order of the data ----
 
@@ -218,7 +238,7 @@ class Fit:
 _MAY_CHANGE = ("evaluate_every", "checkpoint_every")
 
 
-def load_best(head: Eagle3Head, folder: Path) -> dict[str, Any]:
+def load_best(head: NamedTensors, folder: Path) -> dict[str, Any]:
     """Load the best head of a run into ``head``; return its step and evaluation."""
     state: dict[str, Any] = torch.load(folder / BEST, weights_only=True)
     head.load_state_dict(state.pop("head"))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.models.eagle3_spec import Eagle3Spec
 from paceline.train.resources import head_parameters
+
+if TYPE_CHECKING:
+    from paceline.train.draft_model import DraftModelSpec
 
 
 def model_card(spec: Eagle3Spec, provenance: Mapping[str, Any], *, form: str = "speculators") -> str:
@@ -15,7 +18,6 @@ def model_card(spec: Eagle3Spec, provenance: Mapping[str, Any], *, form: str = "
 
 
 def _lines(spec: Eagle3Spec, provenance: Mapping[str, Any], form: str) -> Iterator[str]:
-    stages = provenance["stages"]
     layers = ", ".join(map(str, spec.state_layers or ()))
     yield f"# EAGLE-3 head for {provenance['target']}"
     yield ""
@@ -28,6 +30,30 @@ def _lines(spec: Eagle3Spec, provenance: Mapping[str, Any], form: str) -> Iterat
     yield ""
     yield f'    paceline generate --model {provenance["target"]} --drafter eagle3:THIS_FOLDER "…"'
     yield ""
+    yield from _measured(provenance)
+
+
+def draft_model_card(spec: DraftModelSpec, provenance: Mapping[str, Any]) -> str:
+    """Return the card of a draft model as Markdown."""
+    return "\n".join(_draft_model_lines(spec, provenance)) + "\n"
+
+
+def _draft_model_lines(spec: DraftModelSpec, provenance: Mapping[str, Any]) -> Iterator[str]:
+    yield f"# Draft model for {provenance['target']}"
+    yield ""
+    yield (
+        f"A Llama of {spec.num_layers} layers, width {spec.hidden_size}, with the vocabulary and the "
+        "embedding of its target, distilled from the target's own replies. The target checks every token it "
+        "drafts, so replies do not change."
+    )
+    yield ""
+    yield f'    paceline generate --model {provenance["target"]} --drafter draft_model:THIS_MODEL "…"'
+    yield ""
+    yield from _measured(provenance)
+
+
+def _measured(provenance: Mapping[str, Any]) -> Iterator[str]:
+    stages = provenance["stages"]
     yield "## How it serves"
     yield ""
     yield "Held-out prompts through the engine; a *varied* reply has at least 0.5 distinct 4-grams."

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from paceline.train.fit_config import FitConfig
-from paceline.train.head import Eagle3Head
+from paceline.train.layers import NamedTensors
 
 _BETAS = (0.9, 0.95)
 
@@ -15,15 +15,16 @@ _BETAS = (0.9, 0.95)
 class Optimizers:
     """Clips, steps and saves all of them together."""
 
-    def __init__(self, head: Eagle3Head, config: FitConfig) -> None:
+    def __init__(self, head: NamedTensors, config: FitConfig) -> None:
         self.config = config
         tensors = head.tensors
-        output = tensors.pop("output.weight")
-        output.requires_grad_(config.head_rate > 0)
+        output = tensors.pop("output.weight", None)
+        if output is not None:
+            output.requires_grad_(config.head_rate > 0)
         matrices = [value for value in tensors.values() if value.dim() == 2]
         vectors = [value for value in tensors.values() if value.dim() == 1]
         groups = [{"params": vectors, "share": 1.0, "weight_decay": 0.0}]
-        if config.head_rate > 0:
+        if output is not None and config.head_rate > 0:
             groups.append({"params": [output], "share": config.head_rate, "weight_decay": 0.0})
         self._all: list[torch.optim.Optimizer] = []
         if config.optimizer == "adamw":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from paceline.config import Settings, check_float, check_int
 from paceline.errors import ConfigError, nearest_name
@@ -15,6 +15,7 @@ from paceline.train.regenerate import ReplySettings
 STAGES = ("regenerate", "capture", "vocabulary", "fit", "evaluate", "parity", "export")
 """In the order in which they run; each has a folder of this name in the run's folder."""
 DEFAULT_DRAFT_VOCAB = 8192
+Kind = Literal["eagle3", "draft-model"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,11 @@ class TrainOptions(Settings):
     """One run. Either ``prompts``, files to regenerate from, or ``replies``, files of regenerated rows to
     take as they are. ``quant``: of a target that is a folder. ``state_layers``: layers whose inputs the
     head reads, 2, L // 2, L - 3 unless given. ``draft_vocab``: 8192, or all of a smaller target's, unless
-    given. ``held_out``: share of the rows kept from training; ``num_eval``: most of their prompts that are
-    served in evaluate, unless ``eval_prompts`` names a file. ``eval_temperatures``: of the replies there.
-    ``max_disk``: most bytes of captured states. ``num_requests``: replies made at once.
+    given (of a draft model: all). ``held_out``: share of the rows kept from training; ``num_eval``: most of
+    their prompts that are served in evaluate, unless ``eval_prompts`` names a file. ``eval_temperatures``: of
+    the replies there.
+    ``max_disk``: most bytes of captured states. ``num_requests``: replies made at once. ``kind``: what is
+    trained. ``parallel``: an EAGLE-3 head that drafts in one pass; it is measured, not served.
     """
 
     target: str
@@ -66,12 +69,16 @@ class TrainOptions(Settings):
     max_disk: int | None = None
     shard_bytes: int = DEFAULT_SHARD_BYTES
     fit: FitOptions = field(default_factory=FitOptions)
+    kind: Kind = "eagle3"
+    parallel: bool = False
 
     def __post_init__(self) -> None:
         if bool(self.prompts) == bool(self.replies):
             raise ConfigError(
                 "give --prompts (the target answers them) or --replies (it has done so already), one of them"
             )
+        if self.parallel and self.kind != "eagle3":
+            raise ConfigError(f"parallel: a {self.kind} drafts one token after another; leave it out")
         check_float("held_out", self.held_out, 0.0, 0.5)
         check_int("eval_prompts", self.num_eval, 1)
         check_int("num_requests", self.num_requests, 1)

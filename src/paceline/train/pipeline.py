@@ -77,31 +77,36 @@ class Pipeline:
         Raises the errors of ``paceline.errors``; a run that was stopped goes on where it was.
         """
         require_torch()
-        from paceline.train.pipeline_head import (
-            check_fit,
-            evaluate_head,
-            export_head,
-            fit_head,
-            parity_of_head,
-        )
-
+        if self.options.kind == "eagle3":
+            from paceline.train.pipeline_head import STEPS, check_fit
+        else:
+            from paceline.train.pipeline_draft_model import STEPS, check_fit
         steps: dict[str, Callable[[Pipeline], None]] = {
             "regenerate": Pipeline.regenerate,
             "capture": Pipeline.capture,
             "vocabulary": Pipeline.vocabulary,
-            "fit": fit_head,
-            "evaluate": evaluate_head,
-            "parity": parity_of_head,
-            "export": export_head,
+            **STEPS,
         }
+        last = "fit" if self.options.parallel and until in STEPS else until
         with only_run_in(self.options.out):
             if redo_from is not None:
                 redo(self.options.out, STAGES, redo_from)
             preflight(self)
             check_fit(self)
-            for name in STAGES[: STAGES.index(until) + 1]:
+            for name in STAGES[: STAGES.index(last) + 1]:
                 steps[name](self)
+        if last != until:
+            self.reporter.say(self._parallel_refused())
         return self.results
+
+    def _parallel_refused(self) -> str:
+        figures = self.results["fit"].values["validation"]
+        return (
+            f"parallel: simulated tokens_per_step {figures['tokens_per_step']:.3f}; stopped behind fit: the "
+            "engine does not draft with masked inputs, so this head is not evaluated and its export "
+            "is refused. "
+            "Compare it with the fit of the same replies without --parallel."
+        )
 
     def stage(self, name: str, inputs: Mapping[str, Any], work: Callable[[Path], Json]) -> StageResult:
         """Run one stage and keep its result."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,35 +10,37 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from paceline.errors import ConfigError
 from paceline.executors.cpu import CpuExecutor
 from paceline.executors.eagle3 import Eagle3Executor
 from paceline.models.eagle3 import open_eagle3
 from paceline.models.eagle3_export import export_speculators
-from paceline.train.captured import CapturedData, to_bfloat16
-from paceline.train.evaluate import ALL, EvalPrompt, Served, evaluate
+from paceline.train.captured import CapturedData, CapturedSequence, to_bfloat16
+from paceline.train.evaluate import ALL
 from paceline.train.fit import Fit, Progress, load_best
 from paceline.train.fit_config import FitConfig
 from paceline.train.head import Eagle3Head
 from paceline.train.model_card import model_card
+from paceline.train.options import STAGES
+from paceline.train.parallel import ParallelHead, ParallelUnrolled
 from paceline.train.parity import check_drafts, check_states, require_parity
-from paceline.train.prompts import prompt_ids, read_prompts
+from paceline.train.pipeline_evaluate import evaluate_drafter
 from paceline.train.provenance import describe
 from paceline.train.resources import check_memory, fit_memory
-from paceline.train.split import held_out_indices, training_rows
+from paceline.train.split import held_out_indices
 from paceline.train.stage import Json
 from paceline.train.storage import whole_file
 from paceline.train.supervision import supervised_positions
 from paceline.train.teacher import Teacher, fresh_head, load_teacher, read_head
-from paceline.train.workplace import file_digests
+from paceline.train.ttt import Unrolled
 
 if TYPE_CHECKING:
     from paceline.train.pipeline import Pipeline
 
 HEAD = "head"
 PARITY_SEQUENCES = 32
+DRAFT_MODEL_RATE = 3e-3
+"""Below a head's: layers copied from the target are not to be forgotten."""
 PARITY_DEPTH = 5
-EVAL_REQUESTS = 16
 VERIFIERS = {
     "llama": "LlamaForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
@@ -68,7 +70,13 @@ def fit_head(run: Pipeline) -> None:
         "held_out": run.options.held_out,
         "fit": asdict(run.options.fit),
     }
+    if run.options.parallel:
+        inputs["parallel"] = True
     run.stage("fit", inputs, lambda folder: _fit(run, folder))
+
+
+def _lesson(run: Pipeline) -> tuple[type[Eagle3Head], type[Unrolled]]:
+    return (ParallelHead, ParallelUnrolled) if run.options.parallel else (Eagle3Head, Unrolled)
 
 
 def _fit(run: Pipeline, folder: Path) -> Json:
@@ -78,12 +86,14 @@ def _fit(run: Pipeline, folder: Path) -> Json:
     spec = replace(run.place.head_spec, draft_vocab_size=len(vocabulary.draft_to_target))
     run.reporter.say(f"fit: {config.num_steps} steps of {config.tokens_per_step} supervised tokens")
     teacher = open_teacher(run, vocabulary.draft_to_target, config.torch_dtype)
-    head = fresh_head(spec, teacher, data, config.seed)
-    fit = Fit(head, data, validation, teacher.embedding, teacher.head, config, folder)
+    kind, unrolled = _lesson(run)
+    head = fresh_head(spec, teacher, data, config.seed, kind)
+    fit = Fit(head, data, validation, teacher.embedding, teacher.head, config, folder, unrolled)
     run.reporter.start("fit", config.num_steps, "steps")
     fit.run(StepReport(run))
     best = load_best(head, folder)
-    write_head(run, folder / HEAD, head, vocabulary.draft_to_target, {"step": best["step"]})
+    if not run.options.parallel:
+        write_head(run, folder / HEAD, head, vocabulary.draft_to_target, {"step": best["step"]})
     return {"num_steps": config.num_steps, "best_step": best["step"], "validation": best["evaluation"]}
 
 
@@ -122,7 +132,10 @@ def fit_config(run: Pipeline, data: CapturedData, validation: Iterable[int]) -> 
 def fit_settings(run: Pipeline) -> dict[str, Any]:
     """Return the fields of ``FitConfig`` that were chosen."""
     options = run.options.fit
-    return {"tokens_per_step": options.tokens_per_step, "seed": options.seed, **options.settings}
+    given = {"tokens_per_step": options.tokens_per_step, "seed": options.seed, **options.settings}
+    if run.options.kind == "draft-model":
+        return {"learning_rate": DRAFT_MODEL_RATE, **given}
+    return given
 
 
 def sequence_ids(data: CapturedData) -> list[str]:
@@ -160,64 +173,7 @@ def candidate(run: Pipeline) -> Path:
 
 def evaluate_head(run: Pipeline) -> None:
     """Serve held-out prompts with the head."""
-    options = run.options
-    inputs = {
-        "fit": run.results["fit"].digest,
-        "prompts": [] if options.eval_prompts is None else file_digests([options.eval_prompts]),
-        "num": options.num_eval,
-        "temperatures": options.eval_temperatures,
-        "max_tokens": options.reply.max_tokens,
-    }
-    run.stage("evaluate", inputs, lambda folder: _evaluate(run))
-
-
-def _evaluate(run: Pipeline) -> Json:
-    prompts = eval_prompts(run)
-    llm = run.place.open_llm(f"eagle3:{candidate(run)}", EVAL_REQUESTS)
-    temperatures = run.options.eval_temperatures
-    run.reporter.start("evaluate", len(prompts) * len(temperatures), "replies")
-    served: list[Served] = []
-    for temperature in temperatures:
-        served += evaluate(
-            llm,
-            prompts,
-            temperature,
-            run.options.reply.max_tokens,
-            progress=lambda replies, tokens: run.reporter.advance(replies, f"{tokens} tokens"),
-        )
-    for figures in served:
-        at = ", ".join(f"{share:.2f}" for share in figures.conditional_acceptance_at)
-        run.reporter.say(
-            f"evaluate: {figures.source}, temperature {figures.temperature:g}: tokens_per_step "
-            f"{figures.tokens_per_step:.3f} ({figures.varied_tokens_per_step:.3f} without loops), "
-            f"acceptance by position {at}"
-        )
-    return {"served": [figures.to_json() for figures in served]}
-
-
-def eval_prompts(run: Pipeline) -> list[EvalPrompt]:
-    """Return held-out prompts, or those of the file given, spread over all of them.
-
-    Raises ``ConfigError`` when none is short enough.
-    """
-    options = run.options
-    if options.eval_prompts is None:
-        held = set(held_out_indices([row.id for row in training_rows(run.reply_files)], options.held_out))
-        rows = [row for index, row in enumerate(training_rows(run.reply_files)) if index in held]
-        found = [EvalPrompt(row.source, row.prompt) for row in rows]
-    else:
-        given = read_prompts([options.eval_prompts]).prompts
-        with run.place.open_files() as files:
-            found = [EvalPrompt(prompt.source, tuple(prompt_ids(files, prompt))) for prompt in given]
-    short = [prompt for prompt in found if len(prompt.ids) <= options.reply.max_prompt_tokens]
-    if not short:
-        raise ConfigError(
-            f"none of {len(found)} prompts to evaluate with is within "
-            f"{options.reply.max_prompt_tokens} tokens: raise --max-prompt-tokens or name --eval-prompts"
-        )
-    count = min(options.num_eval, len(short))
-    # Files are often sorted by task: the first prompts would stand for one of them.
-    return [short[index * len(short) // count] for index in range(count)]
+    evaluate_drafter(run, f"eagle3:{candidate(run)}")
 
 
 # ---- parity ----
@@ -231,8 +187,7 @@ def parity_of_head(run: Pipeline) -> None:
 
 def _parity(run: Pipeline) -> Json:
     data = run.captured()
-    indices = held_out_indices(sequence_ids(data), run.options.held_out)[:PARITY_SEQUENCES]
-    sequences = [data.sequence(index) for index in indices]
+    sequences = parity_sequences(run, data)
     longest = max(len(item.tokens) for item in sequences)
     executor = run.place.open_executor(longest + 16)
     run.reporter.start("parity", 2, "checks")
@@ -252,6 +207,12 @@ def _parity(run: Pipeline) -> Json:
     return {"states": asdict(states), "drafts": drafts.to_json()}
 
 
+def parity_sequences(run: Pipeline, data: CapturedData) -> list[CapturedSequence]:
+    """Return the held-out sequences that trainer and engine are compared on."""
+    indices = held_out_indices(sequence_ids(data), run.options.held_out)[:PARITY_SEQUENCES]
+    return [data.sequence(index) for index in indices]
+
+
 def _load_native(run: Pipeline, executor: CpuExecutor, num_tokens: int) -> Eagle3Executor:
     files = open_eagle3(candidate(run), run.place.spec, quant=run.options.head_quant)
     try:
@@ -265,29 +226,51 @@ def _load_native(run: Pipeline, executor: CpuExecutor, num_tokens: int) -> Eagle
 
 def export_head(run: Pipeline) -> None:
     """Write the head with where it comes from and how it serves, and its card."""
-    names = ("regenerate", "capture", "vocabulary", "fit", "evaluate", "parity")
-    inputs = {name: run.results[name].digest for name in names}
-    run.stage("export", inputs, lambda folder: _export(run, folder))
+    run.stage("export", export_inputs(run), lambda folder: _export(run, folder))
+
+
+def export_inputs(run: Pipeline) -> dict[str, str]:
+    """Return the digests of all stages before the export."""
+    return {name: run.results[name].digest for name in STAGES[:-1]}
 
 
 def _export(run: Pipeline, folder: Path) -> Json:
-    facts = describe(run.options.target, run.place.target_sha256, run.options.prompts or run.options.replies)
-    results = {name: result.values for name, result in run.results.items()}
-    provenance = {
-        **facts.to_json(),
-        "seed": run.options.fit.seed,
-        "stages": results,
-        "seconds": {name: round(result.seconds, 1) for name, result in run.results.items()},
-    }
+    provenance = provenance_of(run)
     head, ids = read_head(candidate(run), run.place.spec)
     out = folder / HEAD
     (out / "README.md").unlink(missing_ok=True)  # of an export that was interrupted
     write_head(run, out, head, ids, provenance)
     with whole_file(out / "README.md") as file:
         file.write(model_card(head.spec, provenance).encode())
-    best = next(s for s in results["evaluate"]["served"] if s["source"] == ALL)
+    return {"head": HEAD, "tokens_per_step": tell_export(run, f"eagle3:{out}")}
+
+
+def provenance_of(run: Pipeline) -> dict[str, Any]:
+    """Return what an export says of where it comes from."""
+    facts = describe(run.options.target, run.place.target_sha256, run.options.prompts or run.options.replies)
+    return {
+        **facts.to_json(),
+        "seed": run.options.fit.seed,
+        "stages": {name: result.values for name, result in run.results.items()},
+        "seconds": {name: round(result.seconds, 1) for name, result in run.results.items()},
+    }
+
+
+def tell_export(run: Pipeline, drafter: str) -> float:
+    """Say how to use the export; return its tokens_per_step on held-out prompts."""
+    served = run.results["evaluate"].values["served"]
+    tokens_per_step: float = next(row["tokens_per_step"] for row in served if row["source"] == ALL)
     run.reporter.say(
-        f"export: {out}: tokens_per_step {best['tokens_per_step']:.2f} on held-out prompts; use it with "
-        f"--model {run.options.target} --drafter eagle3:{out}"
+        f"export: tokens_per_step {tokens_per_step:.2f} on held-out prompts; use it with "
+        f"--model {run.options.target} --drafter {drafter}"
     )
-    return {"head": HEAD, "tokens_per_step": best["tokens_per_step"]}
+    return tokens_per_step
+
+
+STEPS: dict[str, Callable[[Pipeline], None]] = {
+    "fit": fit_head,
+    "evaluate": evaluate_head,
+    "parity": parity_of_head,
+    "export": export_head,
+}
+"""The stages of an EAGLE-3 head."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paceline.train.prompts import prompt_ids, read_prompts
-from paceline.train.resources import check_disk, check_memory, disk_need, generation_memory, head_parameters
+from paceline.train.resources import check_disk, check_memory, disk_need, generation_memory
 from paceline.train.split import training_rows
 from paceline.train.stage import is_done
 
@@ -31,8 +31,7 @@ def preflight(run: Pipeline) -> None:
     expected = expect_rows(run)
     place = run.place
     width = len(place.layers) * place.spec.hidden_size
-    weights = head_parameters(place.head_spec)
-    need = disk_need(expected.num_rows, expected.num_tokens, width, weights, run.options.max_disk)
+    need = disk_need(expected.num_rows, expected.num_tokens, width, place.num_weights, run.options.max_disk)
     memory = generation_memory(place.weight_bytes, place.cache_bytes(run.options.num_requests))
     about = "at most " if expected.is_bound else ""
     run.reporter.say(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from paceline.errors import ConfigError
 from paceline.models.eagle3_spec import Eagle3Spec
+from paceline.models.spec import ModelSpec
 from paceline.train.storage import free_bytes
 
 RESERVE = 1 << 30
@@ -68,6 +69,17 @@ def head_parameters(spec: Eagle3Spec) -> int:
     return total
 
 
+def draft_model_parameters(target: ModelSpec, num_layers: int) -> int:
+    """Return the number of trained weights of a draft model with layers of the target's size."""
+    hidden, queries, keys = (
+        target.hidden_size,
+        target.num_heads * target.head_dim,
+        target.num_kv_heads * target.head_dim,
+    )
+    layer = hidden * (2 * queries + 2 * keys + 3 * target.ffn_size + 2)
+    return num_layers * layer + hidden
+
+
 def disk_need(
     num_rows: int, num_tokens: int, state_width: int, head_weights: int, max_capture: int | None
 ) -> Need:
@@ -111,6 +123,21 @@ def fit_memory(
             "target embedding": 2 * vocab_size * spec.target_hidden_size,
             "activations": tokens_per_step * num_steps * per_step + states,
             "target laws": tokens_per_step * spec.draft_vocab_size * 2,
+            "program": _TORCH_BYTES,
+        }
+    )
+
+
+def draft_fit_memory(target: ModelSpec, num_layers: int, tokens_per_step: int, columns: int) -> Need:
+    """Return the memory of a draft model's fit; ``columns``: tokens the loss is over."""
+    weights = draft_model_parameters(target, num_layers)
+    per_row = 2 * (8 * target.hidden_size + 3 * target.num_heads * target.head_dim + 5 * target.ffn_size)
+    matrices = (2 if target.tied_head else 4) * target.vocab_size * target.hidden_size
+    return Need(
+        {
+            "draft model and optimiser": weights * (_OPTIMISER_COPIES * 4 + 2 * 2),
+            "target matrices": matrices + (2 + 4) * columns * target.hidden_size,
+            "activations": 2 * tokens_per_step * num_layers * per_row,
             "program": _TORCH_BYTES,
         }
     )

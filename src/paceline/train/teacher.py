@@ -38,14 +38,20 @@ def load_teacher(
     spec: ModelSpec, source: TensorSource, draft_to_target: IntArray, dtype: torch.dtype
 ) -> Teacher:
     """Return the target's side of training. ``source`` is open; its tensors are dequantised."""
-    embedding = torch.empty((spec.vocab_size, spec.hidden_size), dtype=dtype)
-    for start, piece in _pieces(source, "token_embd.weight"):
-        embedding[start : start + len(piece)] = torch.from_numpy(piece)
+    embedding = load_matrix(source, "token_embd.weight", dtype)
     head_rows = _rows_of(source, "token_embd.weight" if spec.tied_head else "output.weight", draft_to_target)
     ((_, norm),) = _pieces(source, "output_norm.weight")
     weight = torch.from_numpy(head_rows).to(dtype)
     head = TargetHead(torch.from_numpy(norm.reshape(-1)), weight, spec.norm_eps, spec.final_softcap)
     return Teacher(embedding, head, head_rows)
+
+
+def load_matrix(source: TensorSource, name: str, dtype: torch.dtype) -> Tensor:
+    """Return a matrix of the target in ``dtype``."""
+    matrix = torch.empty(source.tensors[name].shape, dtype=dtype)
+    for start, piece in _pieces(source, name):
+        matrix[start : start + len(piece)] = torch.from_numpy(piece)
+    return matrix
 
 
 def _pieces(source: TensorSource, name: str) -> Iterator[tuple[int, FloatArray]]:
@@ -70,7 +76,9 @@ def _rows_of(source: TensorSource, name: str, ids: IntArray) -> FloatArray:
     return np.concatenate(parts)
 
 
-def fresh_head(spec: Eagle3Spec, teacher: Teacher, data: CapturedData, seed: int) -> Eagle3Head:
+def fresh_head(
+    spec: Eagle3Spec, teacher: Teacher, data: CapturedData, seed: int, kind: type[Eagle3Head] = Eagle3Head
+) -> Eagle3Head:
     """Return an untrained head: the states, each scaled to its own size, mixed at random and read out by the
     target's final norm and output rows.
 
@@ -78,7 +86,7 @@ def fresh_head(spec: Eagle3Spec, teacher: Teacher, data: CapturedData, seed: int
     that fc sees. The norm is shrunk because a read-out of random states is confidently wrong at full size:
     that costs the first hundred steps.
     """
-    head = Eagle3Head(spec, seed)
+    head = kind(spec, seed)
     norm = teacher.head.norm.numpy() * READ_OUT
     head.load_tensors({"output.weight": teacher.head_rows, "output_norm.weight": norm})
     width = spec.target_hidden_size
@@ -111,7 +119,7 @@ def read_head(folder: Path, target: ModelSpec) -> tuple[Eagle3Head, IntArray]:
         head = Eagle3Head(files.spec)
         head.load_tensors(
             {
-                name: _whole(files.source, name).reshape(info.shape)
+                name: whole_tensor(files.source, name).reshape(info.shape)
                 for name, info in files.source.tensors.items()
             }
         )
@@ -120,5 +128,6 @@ def read_head(folder: Path, target: ModelSpec) -> tuple[Eagle3Head, IntArray]:
     return head, files.draft_to_target
 
 
-def _whole(source: TensorSource, name: str) -> FloatArray:
+def whole_tensor(source: TensorSource, name: str) -> FloatArray:
+    """Return a tensor's float32 values, [rows, columns] (a vector is one row)."""
     return np.concatenate([piece for _, piece in _pieces(source, name)])

@@ -23,7 +23,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from paceline.train.batches import Batch
+from paceline.train.batches import Batch, make_batch
+from paceline.train.captured import CapturedSequence
 from paceline.train.fusing import fused
 from paceline.train.head import HeadWeights
 from paceline.train.loss import StepLoss, soft_cross_entropy
@@ -78,6 +79,11 @@ class Unrolled:
     ``keep[m - 1]``: share of the chains that go on to step m (1 for all): later steps matter less and cost as
     much, so half of the chains will do there.
     """
+
+    @staticmethod
+    def make_batch(sequences: Sequence[CapturedSequence], embedding: Tensor, target_width: int) -> Batch:
+        """See :func:`~paceline.train.batches.make_batch`."""
+        return make_batch(sequences, embedding, target_width)
 
     def __init__(self, weights: HeadWeights, batch: Batch, target: TargetHead, rotary: Rotary) -> None:
         self.weights, self.batch, self.rotary = weights, batch, rotary

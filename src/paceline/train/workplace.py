@@ -17,6 +17,7 @@ from paceline.train.design import head_spec
 from paceline.train.options import DEFAULT_DRAFT_VOCAB, TrainOptions
 from paceline.train.progress import Reporter
 from paceline.train.provenance import target_digest
+from paceline.train.resources import draft_model_parameters, head_parameters
 from paceline.train.storage import sha256_of
 
 if TYPE_CHECKING:
@@ -33,7 +34,9 @@ class Workplace:
         with self.open_files() as files:
             self.spec: ModelSpec = files.spec
             self.weight_bytes = sum(stored_bytes(info) for info in files.source.tensors.values())
-            self.layers = capture_layers(files.spec, options.state_layers)
+            is_head = options.kind == "eagle3"
+            last = (files.spec.num_layers,)
+            self.layers = capture_layers(files.spec, options.state_layers) if is_head else last
             self.has_template = files.chat_template_text is not None
             self.tokenizer = files.tokenizer
 
@@ -46,13 +49,21 @@ class Workplace:
         """Size of the draft vocabulary."""
         if self.options.draft_vocab is not None:
             return self.options.draft_vocab
-        return min(DEFAULT_DRAFT_VOCAB, self.spec.vocab_size)
+        wanted = DEFAULT_DRAFT_VOCAB if self.options.kind == "eagle3" else self.spec.vocab_size
+        return min(wanted, self.spec.vocab_size)
 
     @property
     def head_spec(self) -> Eagle3Spec:
         """The head to train."""
         fit = self.options.fit
         return head_spec(self.spec, self.draft_vocab, self.layers[:-1], num_layers=fit.num_layers)
+
+    @property
+    def num_weights(self) -> int:
+        """Weights that are trained."""
+        if self.options.kind == "eagle3":
+            return head_parameters(self.head_spec)
+        return draft_model_parameters(self.spec, self.options.fit.num_layers)
 
     @property
     def longest(self) -> int:
