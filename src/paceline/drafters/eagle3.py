@@ -41,7 +41,7 @@ class Eagle3Options(Settings):
     """
 
     verify_cost: VerifyCost = field(default_factory=VerifyCost)
-    step_cost: float = 0.06
+    step_cost: float = 0.03
     max_depth: int = 7
     width: int = 3
     sampling: Sampling = "tree"
