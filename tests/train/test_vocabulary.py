@@ -15,7 +15,7 @@ from paceline.train.vocabulary import DraftVocabulary, choose_vocabulary, count_
 def test_only_responses_count() -> None:
     rows = [Row("a", "s", (5, 5, 5), (1, 2, 2), 0.0), Row("b", "s", (5,), (2,), 1.0)]
     assert count_responses(rows, 8).tolist() == [0, 1, 3, 0, 0, 0, 0, 0]
-    with pytest.raises(ConfigError, match="row 'a' holds the token 2, but the target has 2"):
+    with pytest.raises(ConfigError, match="row 'a' holds the token 5, but the target has 2"):
         count_responses(rows, 2)
 
 

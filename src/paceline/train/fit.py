@@ -214,7 +214,11 @@ class Fit:
     def _save(self, name: str, state: dict[str, Any]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         with whole_file(self.folder / name) as file:
-            torch.save(state, file)
+            try:
+                torch.save(state, file)
+            except RuntimeError as error:
+                # torch's archive writer hides what the disk said behind one of its own.
+                raise (error.__context__ if isinstance(error.__context__, OSError) else error) from None
 
     def _resume(self) -> None:
         path = self.folder / CHECKPOINT

@@ -54,8 +54,13 @@ class FitConfig(Settings):
         check_choice("dtype", self.dtype, ("bfloat16", "float32"))
         check_int("evaluate_every", self.evaluate_every, 1)
         check_int("checkpoint_every", self.checkpoint_every, 1)
-        if not self.keep or self.keep[0] != 1 or not all(0 < share <= 1 for share in self.keep):
-            raise ConfigError(f"keep={self.keep}: give shares above 0 up to 1, the first one 1")
+        check_int("seed", self.seed, 0)
+        keep = self.keep if isinstance(self.keep, tuple) else ()
+        are_shares = all(isinstance(share, int | float) and 0 < share <= 1 for share in keep)
+        if not keep or not are_shares or keep[0] != 1:
+            raise ConfigError(
+                f"keep={self.keep!r}: give shares above 0 up to 1, the first one 1, e.g. 1,1,0.5 (one: 1,)"
+            )
 
     @property
     def torch_dtype(self) -> torch.dtype:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from paceline.config import Settings, check_float, check_int
 from paceline.errors import ConfigError, nearest_name
 from paceline.models.loading import Quant
+from paceline.sampling.params import SamplingParams
 from paceline.train.capture import DEFAULT_SHARD_BYTES
 from paceline.train.regenerate import ReplySettings
 
@@ -87,6 +88,7 @@ class TrainOptions(Settings):
             check_int("draft_vocab", self.draft_vocab, 16)
         for temperature in self.eval_temperatures:
             check_float("eval_temperatures", temperature, 0.0, 100.0)
+            SamplingParams(temperature=temperature)  # knows which of them can be served
 
     @property
     def max_model_len(self) -> int:

@@ -21,7 +21,7 @@ from paceline.train.preflight import preflight
 from paceline.train.progress import Reporter, Silent
 from paceline.train.prompts import PromptSet, read_prompts
 from paceline.train.regenerate import regenerate
-from paceline.train.split import is_held_out, training_rows
+from paceline.train.split import held_out_indices, training_rows
 from paceline.train.stage import Json, StageResult, only_run_in, redo, run_stage
 from paceline.train.storage import sha256_of
 from paceline.train.supervision import count_supervised
@@ -221,7 +221,9 @@ class Pipeline:
         self.stage("vocabulary", inputs, self._vocabulary)
 
     def _vocabulary(self, folder: Path) -> Json:
-        rows = (row for row in training_rows(self.reply_files) if not self.is_held_out(row.id))
+        ids = [row.id for row in training_rows(self.reply_files)]
+        held = set(held_out_indices(ids, self.options.held_out))
+        rows = (row for index, row in enumerate(training_rows(self.reply_files)) if index not in held)
         counts = count_responses(rows, self.place.spec.vocab_size)
         chosen = choose_vocabulary(counts, self.place.draft_vocab, self.place.controls)
         chosen.write(folder / VOCABULARY)
@@ -238,10 +240,6 @@ class Pipeline:
         }
 
     # ---- what they made ----
-
-    def is_held_out(self, row_id: str) -> bool:
-        """Return whether a row judges instead of training."""
-        return is_held_out(row_id, self.options.held_out)
 
     def captured(self) -> CapturedData:
         """Open the captured states."""

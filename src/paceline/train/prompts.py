@@ -13,7 +13,6 @@ itself: a head learns to predict the target, not the authors of a data set.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 
 from paceline.errors import ConfigError
 from paceline.models.loading import ModelFiles
-from paceline.train.storage import digest_of, read_lines
+from paceline.train.storage import digest_of, parse_json, read_lines
 
 Message = dict[str, str]
 _FORMS = ("messages", "prompt", "conversations", "turns")
@@ -92,7 +91,7 @@ def _read_file(path: Path, ids: set[str]) -> Iterator[TrainPrompt]:
 
 def _parse_object(line: str, where: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        row = parse_json(line)
     except ValueError as error:
         raise ConfigError(f"{where} is not JSON: {error}") from error
     if not isinstance(row, dict):

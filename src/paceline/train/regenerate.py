@@ -43,6 +43,7 @@ class ReplySettings(Settings):
         check_int("seed", self.seed, 0)
         for temperature, share in self.temperatures:
             check_float("temperature", temperature, 0.0, 100.0)
+            SamplingParams(temperature=temperature)  # knows which of them can be served
             check_float("share of a temperature", share, 0.0, 1.0)
         total = sum(share for _, share in self.temperatures)
         if abs(total - 1.0) > 1e-6:

@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from paceline.errors import ConfigError
-from paceline.train.storage import read_lines
+from paceline.train.storage import parse_json, read_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 def _parse(line: str, where: str) -> Row:
     try:
-        values = json.loads(line)
+        values = parse_json(line)
         return Row(
             id=str(values["id"]),
             source=str(values["source"]),
@@ -60,4 +59,6 @@ def _ids(values: Mapping[str, Any], name: str) -> tuple[int, ...]:
     ids = values[name]
     if not isinstance(ids, list) or not all(type(token) is int and token >= 0 for token in ids):
         raise ValueError(f"{name} must be a list of token ids")
+    if name == "prompt_token_ids" and not ids:
+        raise ValueError(f"{name} must hold at least one token")
     return tuple(ids)

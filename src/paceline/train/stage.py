@@ -105,13 +105,19 @@ def only_run_in(out: Path) -> Iterator[None]:
 
     Raises ``ConfigError`` when one is there. Systems without ``fcntl`` are not protected.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    if os.name != "posix":
-        yield
-        return
-    import fcntl
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        lock = (out / LOCK_FILE).open("w")
+    except OSError as error:
+        raise ConfigError(
+            f"--out {out} cannot be written ({error.strerror}): choose another place"
+        ) from error
+    with lock as file:
+        if os.name != "posix":
+            yield
+            return
+        import fcntl
 
-    with (out / LOCK_FILE).open("w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

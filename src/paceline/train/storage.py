@@ -87,14 +87,30 @@ def drop_torn_line(path: Path) -> None:
             file.truncate(end)
 
 
+def parse_json(text: str) -> Any:
+    """Return a JSON value. Raises ``ValueError``, also for what nests too deep or is half a character (a lone
+    surrogate, which no file and no tokenizer takes)."""
+    try:
+        value = json.loads(text)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+    except UnicodeEncodeError as error:
+        raise ValueError(f"it holds half a character, {error.object[error.start]!r}") from error
+    return value
+
+
 def append_lines(path: Path, rows: Iterable[Any]) -> None:
     """Append JSON rows and sync; on an error (a full disk) the file is cut back to what it held."""
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-    with path.open("ab") as file:
+    # Unbuffered: closing a buffered file writes what a full disk refused once more, behind the cut.
+    with path.open("ab", buffering=0) as file:
         start = file.seek(0, os.SEEK_END)
+        rest = memoryview(text)
         try:
-            file.write(text)
-            file.flush()
+            while rest:
+                rest = rest[file.write(rest) :]
             os.fsync(file.fileno())
         except BaseException:
             os.ftruncate(file.fileno(), start)

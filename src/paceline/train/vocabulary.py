@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,14 +49,29 @@ class DraftVocabulary:
 def count_responses(rows: Iterable[Row], vocab_size: int) -> Counts:
     """Return how often the responses use each id, int64 [V]. Raises ``ConfigError`` for ids past V."""
     counts = np.zeros(vocab_size, dtype=np.int64)
-    for row in rows:
-        if max(row.response, default=0) >= vocab_size:
-            raise ConfigError(
-                f"row {row.id!r} holds the token {max(row.response)}, but the target has {vocab_size}: "
-                "the replies are another model's"
-            )
+    for row in of_target(rows, vocab_size):
         np.add.at(counts, np.asarray(row.response, dtype=np.int64), 1)
     return counts
+
+
+def of_target(rows: Iterable[Row], vocab_size: int) -> Iterator[Row]:
+    """Yield ``rows``. Raises ``ConfigError`` for one with a token past the target's ``vocab_size``."""
+    for row in rows:
+        if max(row.tokens, default=0) >= vocab_size:
+            raise ConfigError(
+                f"row {row.id!r} holds the token {max(row.tokens)}, but the target has {vocab_size}: "
+                "the replies are another model's"
+            )
+        yield row
+
+
+def check_size(size: int, vocab_size: int) -> None:
+    """Raise ``ConfigError`` for a draft vocabulary that cannot be served."""
+    if size != vocab_size and (size % STEP or not STEP <= size < vocab_size):
+        raise ConfigError(
+            f"draft vocabulary of {size}: give a multiple of {STEP} below the target's {vocab_size}, or "
+            f"{vocab_size} for all of it"
+        )
 
 
 def choose_vocabulary(counts: Counts, size: int, always: Collection[int] = ()) -> DraftVocabulary:
@@ -66,11 +81,7 @@ def choose_vocabulary(counts: Counts, size: int, always: Collection[int] = ()) -
     V itself. Raises ``ConfigError`` for another size, and when nothing was counted.
     """
     vocab_size = len(counts)
-    if size != vocab_size and (size % STEP or not STEP <= size < vocab_size):
-        raise ConfigError(
-            f"draft vocabulary of {size}: give a multiple of {STEP} below the target's {vocab_size}, or "
-            f"{vocab_size} for all of it"
-        )
+    check_size(size, vocab_size)
     total = float(counts.sum())
     if not total:
         raise ConfigError("no response token was counted: there is nothing to choose a vocabulary from")
