@@ -47,6 +47,17 @@ def with_tensors(folder: Path, change: Callable[[Stored], object], head: TinyHea
     return folder
 
 
+@pytest.mark.parametrize("name", ["blk.", "blk.foo.weight", "blk.\u00b2.attn_q.weight"])
+def test_a_name_that_looks_like_a_layers_is_extra_like_any_other(
+    tmp_path: Path, target: ModelSpec, name: str
+) -> None:
+    """A tensor named "blk.…" without a number ended in "invalid literal for int()", naming no file."""
+    extra = ("F32", np.zeros(4, np.float32))
+    message = refused(with_tensors(tmp_path / "h", lambda tensors: tensors.update({name: extra})), target)
+    assert name in message
+    assert str(tmp_path / "h") in message
+
+
 def test_one_message_lists_every_faulty_tensor(tmp_path: Path, target: ModelSpec) -> None:
     def change(tensors: Stored) -> None:
         del tensors["norm.weight"], tensors["layers.0.hidden_norm.weight"]

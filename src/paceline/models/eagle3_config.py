@@ -8,6 +8,7 @@ are numbered in two ways: ``eagle_config.eagle_aux_hidden_state_layer_ids`` coun
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,7 @@ MODEL_KINDS = ("llama", "mistral", "qwen2", "qwen3")
 """Values of model_type whose layers a head may be made of: SwiGLU, RMSNorm, plain attention."""
 _QKV_BIASES = (".attn_q.bias", ".attn_k.bias", ".attn_v.bias")
 _DEFAULT_STATES = 3
+_LAYER_NAME = re.compile(r"blk\.([0-9]{1,4})\.")
 
 
 def spec_from_head_config(values: dict[str, Any], path: Path, names: Collection[str]) -> Eagle3Spec:
@@ -124,7 +126,7 @@ def _num_layers(values: dict[str, Any], path: Path, names: Collection[str]) -> i
     Some heads were published with the target's ``num_hidden_layers`` in their config, so that a file with one
     layer may state 40: a head without any further layer has one.
     """
-    indices = [int(name.split(".")[1]) for name in names if name.startswith("blk.")]
+    indices = [int(found[1]) for name in names if (found := _LAYER_NAME.match(name))]
     found = max(indices, default=0) + 1
     if found == 1:
         return 1
