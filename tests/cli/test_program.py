@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import io
+import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -173,10 +175,12 @@ def test_output_that_lacks_a_character_or_room(monkeypatch: pytest.MonkeyPatch) 
     program.main()
     assert out.buffer.getvalue().split() == [b"n\xe9", b"?"]  # type: ignore[attr-defined]
 
-    def full() -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def full(number: int) -> None:
+        raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(program, "app", full)
-    with pytest.raises(SystemExit) as end:
-        program.main()
-    assert end.value.code == program.USER_ERROR
+    # A quota that is used up is a full disk to its user; training ended there with a traceback.
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        monkeypatch.setattr(program, "app", partial(full, number))
+        with pytest.raises(SystemExit) as end:
+            program.main()
+        assert end.value.code == program.USER_ERROR

@@ -7,6 +7,7 @@ import pytest
 from paceline.drafters.auto import AutoDrafter, AutoOptions, AutoSession
 from paceline.drafters.base import DraftContext
 from paceline.drafters.eagle3 import Eagle3Options
+from paceline.errors import ConfigError
 from paceline.records import EMPTY_DRAFT, Draft, HiddenStates, StepObservation
 from support.draft_play import ArgmaxSampler, accept, observation
 from support.fake_executor import FakeExecutor, path_logits
@@ -130,6 +131,12 @@ def test_a_failing_head_is_dropped_for_good(caplog: pytest.LogCaptureFixture) ->
     (record,) = caplog.records
     assert "auto goes on with its other sources" in record.getMessage()
     assert head_blocks_free(running, other, head)
+
+
+def test_drawn_chains_are_refused_where_they_would_do_nothing() -> None:
+    """auto took ``sampling="chain"`` for its head, said it drew, and drafted certain trees all the same."""
+    with pytest.raises(ConfigError, match="does nothing here"):
+        AutoOptions(eagle3=Eagle3Options(sampling="chain"))
 
 
 def head_blocks_free(one: AutoSession, other: AutoSession, head: FakeHead) -> bool:

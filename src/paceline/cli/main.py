@@ -24,6 +24,8 @@ from paceline.errors import PacelineError
 
 USER_ERROR = 2
 INTERRUPTED = 130
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Of the disk, of the user's quota, of what a file may hold (``ulimit -f``)."""
 
 app = typer.Typer(
     name="paceline",
@@ -65,7 +67,7 @@ def main() -> None:
         print(f"paceline: {error}", file=sys.stderr)
         sys.exit(USER_ERROR)
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno not in FULL:
             raise
         print(f"paceline: cannot write: {error.strerror}; free some space", file=sys.stderr)
         sys.exit(USER_ERROR)

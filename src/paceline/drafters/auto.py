@@ -68,6 +68,11 @@ class AutoOptions(Settings):
         for name, kind in _PARTS.items():
             if not isinstance(getattr(self, name), kind):
                 raise ConfigError(f"auto: {name}={getattr(self, name)!r}: give a {kind.__name__}")
+        if self.eagle3.sampling != "tree":
+            raise ConfigError(
+                f"auto: eagle3.sampling={self.eagle3.sampling!r} does nothing here: auto mixes certain "
+                "trees; use the drafter eagle3 for drawn chains"
+            )
 
 
 class AutoSession:
