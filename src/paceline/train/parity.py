@@ -10,6 +10,7 @@ layer, another rotation, states of another row. Two checks on held-out sequences
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -36,6 +37,8 @@ MIN_AGREEMENT = 0.95
 """Least share of drafted tokens that both must choose alike where their prefixes agree. Storage in 8 bits
 and sums in another order flip a choice where two tokens are nearly as likely; a wrong layer, rotation or
 pairing leaves almost nothing alike."""
+CHANCE = 3.0
+"""Standard errors by which the share found in few chains may fall below: one in 700 does by chance alone."""
 MAX_ACCEPTED_DIFFERENCE = 0.05
 """Most that mean accepted lengths on the same places may differ, as a share of the larger one."""
 MIN_CHAINS = 20
@@ -166,6 +169,12 @@ def _native_drafts(
     return drafts
 
 
+def least_alike(count: int) -> float:
+    """Return how many of ``count`` chains must agree: ``MIN_AGREEMENT`` of them but for chance."""
+    error = math.sqrt(count * MIN_AGREEMENT * (1.0 - MIN_AGREEMENT))
+    return count * MIN_AGREEMENT - CHANCE * error
+
+
 def require_parity(states: StateParity, drafts: DraftParity) -> None:
     """Raise ``DrafterError`` when trainer and engine do not mean the same."""
     if states.num_different:
@@ -174,18 +183,13 @@ def require_parity(states: StateParity, drafts: DraftParity) -> None:
             "engine than in the trainer; the captured data is of another target, build or instruction path: "
             "capture again (--redo capture)"
         )
-    judged = [
-        (position, share)
-        for position, (share, count) in enumerate(zip(drafts.agreement_at, drafts.reached, strict=True), 1)
-        if count >= MIN_CHAINS
-    ]
-    worst = min(judged, key=lambda pair: pair[1], default=None)
-    if worst is not None and worst[1] < MIN_AGREEMENT:
-        raise DrafterError(
-            f"parity failed: at draft position {worst[0]} trainer and engine choose alike in "
-            f"{worst[1]:.1%} of the chains, {MIN_AGREEMENT:.0%} are needed: the head would not serve as "
-            "it was trained"
-        )
+    for position, (alike, count) in enumerate(zip(drafts.alike, drafts.reached, strict=True), 1):
+        if count >= MIN_CHAINS and alike < least_alike(count):
+            raise DrafterError(
+                f"parity failed: at draft position {position} trainer and engine choose alike in "
+                f"{alike / count:.1%} of {count} chains, {least_alike(count) / count:.1%} are needed: the "
+                "head would not serve as it was trained"
+            )
     larger = max(drafts.trainer_accepted, drafts.engine_accepted)
     difference = abs(drafts.trainer_accepted - drafts.engine_accepted)
     if larger >= MIN_CHAINS and difference > MAX_ACCEPTED_DIFFERENCE * larger:
