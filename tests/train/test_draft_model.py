@@ -31,12 +31,12 @@ from paceline.train import draft_loss, pipeline_draft_model
 from paceline.train.captured import CapturedSequence, to_bfloat16
 from paceline.train.draft_loss import DraftTarget
 from paceline.train.draft_model import DEFAULT_BASE, TeacherForced, _base_of, draft_model_spec, run_layers
-from paceline.train.draft_start import fresh_draft_model, rotating_halves, rotating_neighbours
+from paceline.train.draft_start import READ_OUT, fresh_draft_model, rotating_halves, rotating_neighbours
 from paceline.train.options import STAGES, FitOptions, TrainOptions
 from paceline.train.pipeline import Pipeline
 from paceline.train.regenerate import ReplySettings
 from paceline.train.target import TargetHead
-from paceline.train.teacher import READ_OUT, load_matrix
+from paceline.train.teacher import load_matrix
 from paceline.train.ttt import Rotary
 from support.tiny_models import write_tiny_gguf, write_tiny_hf
 from support.training import Lines, write_prompts

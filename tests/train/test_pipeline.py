@@ -41,7 +41,7 @@ def unfused() -> Iterator[None]:
 def base(tmp_path_factory: pytest.TempPathFactory) -> TrainOptions:
     """Options of a run that takes a second or two."""
     folder = tmp_path_factory.mktemp("training")
-    settings = {"num_steps": NUM_STEPS, "evaluate_every": 5, "checkpoint_every": 5, "learning_rate": 3e-3}
+    settings = {"num_steps": NUM_STEPS, "evaluate_every": 5, "checkpoint_every": 5, "learning_rate": 2e-2}
     return TrainOptions(
         target=str(write_tiny_gguf(folder / "tiny.gguf", seed=1)),
         out=folder / "run",

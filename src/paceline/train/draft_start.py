@@ -8,9 +8,11 @@ import torch
 from paceline.models.spec import ModelSpec, TensorSource
 from paceline.records import FloatArray
 from paceline.train.draft_model import DraftModelSpec, DraftModelTensors, draft_model_shapes
-from paceline.train.teacher import READ_OUT, whole_tensor
+from paceline.train.teacher import whole_tensor
 
 INIT_STD = 0.02
+READ_OUT = 0.3
+"""What the final norm is multiplied with at the start, so that a cut-short target is less sure of itself."""
 _ADDED = ("attn_output.weight", "ffn_down.weight")
 _ROTATED = ("attn_q.weight", "attn_k.weight")
 
@@ -22,7 +24,7 @@ def fresh_draft_model(
 
     Each tensor is the target's of the same layer where there is one of its shape (an added layer starts as
     one that adds nothing); parts of a target that Llama's form lacks, such as norms of queries and keys, are
-    left out. The final norm is shrunk as that of a fresh head is.
+    left out. The final norm is shrunk (``READ_OUT``).
     """
     rng = np.random.default_rng(seed)
     model = DraftModelTensors(spec)

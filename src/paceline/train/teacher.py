@@ -18,7 +18,6 @@ from paceline.train.captured import CapturedData, from_bfloat16
 from paceline.train.head import Eagle3Head
 from paceline.train.target import TargetHead
 
-READ_OUT = 0.3
 _PIECE_ROWS = 8192
 _SAMPLED_SEQUENCES = 64
 _LEAST_SIZE = 1e-6
@@ -83,17 +82,26 @@ def fresh_head(
     target's final norm and output rows.
 
     The states' sizes differ tenfold (SmolLM2-135M: 2.9, 6.3, 22.7), so unscaled the last one would be all
-    that fc sees. The norm is shrunk because a read-out of random states is confidently wrong at full size:
-    that costs the first hundred steps.
+    that fc sees. See :func:`quiet_norm` for the read-out.
     """
     head = kind(spec, seed)
-    norm = teacher.head.norm.numpy() * READ_OUT
+    norm = quiet_norm(teacher.head.norm.numpy(), teacher.head_rows)
     head.load_tensors({"output.weight": teacher.head_rows, "output_norm.weight": norm})
     width = spec.target_hidden_size
     with torch.no_grad():
         for index, size in enumerate(state_sizes(data, spec.num_states)):
             head.tensors["fc.weight"][:, index * width : (index + 1) * width] /= size
     return head
+
+
+def quiet_norm(norm: FloatArray, output: FloatArray) -> FloatArray:
+    """Return the final norm scaled so that random states of size one have logits of size one.
+
+    ``norm`` [H], ``output`` [V, H]. At full size the logits of random states are as large as a trained
+    model's (5.5 for SmolLM2-135M, 54 for Gemma 3 270M): confident, and wrong.
+    """
+    size = float(np.sqrt(np.square(output * norm).sum(axis=1).mean()))
+    return np.asarray(norm / max(size, 1.0), dtype=np.float32)
 
 
 def state_sizes(data: CapturedData, num_states: int) -> list[float]:
