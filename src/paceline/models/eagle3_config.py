@@ -126,7 +126,7 @@ def _num_layers(values: dict[str, Any], path: Path, names: Collection[str]) -> i
     Some heads were published with the target's ``num_hidden_layers`` in their config, so that a file with one
     layer may state 40: a head without any further layer has one.
     """
-    indices = [int(found[1]) for name in names if (found := _LAYER_NAME.match(name))]
+    indices = [int(match[1]) for name in names if (match := _LAYER_NAME.match(name))]
     found = max(indices, default=0) + 1
     if found == 1:
         return 1
