@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from paceline.config import EngineConfig, SpecConfig
 from paceline.drafters.base import DraftContext, Drafter
 from paceline.engine import commit as committing
-from paceline.engine.accept import accept
+from paceline.engine.accept import Acceptance, accept
 from paceline.engine.admit import check_request, length_limit
 from paceline.engine.draft import propose
 from paceline.engine.outputs import CompletionOutput, StepOutput
@@ -28,21 +28,23 @@ from paceline.errors import CacheFullError, ConfigError
 from paceline.executors.base import Executor
 from paceline.kv.block_pool import BlockPool
 from paceline.kv.block_table import BlockTable
-from paceline.records import Draft
+from paceline.records import Draft, FloatArray
 from paceline.sampling.chance import Chance, SeededChance
 from paceline.sampling.params import SamplingParams
 from paceline.sampling.sampler import RequestSampler, resolve_acceptance
 
 DrafterFactory = Callable[[str], Drafter]
 ChanceFactory = Callable[[int], Chance]
+AcceptRule = Callable[[RequestSampler, Draft, FloatArray], Acceptance]
 
 
 class Engine:
     """Runs requests on one executor.
 
     ``drafters`` builds a drafter from its name; each name is built once, when a request first needs it.
-    ``chance`` makes the source of randomness of a seed (tests enumerate theirs). ``pool``: the KV blocks;
-    what is free in it may be borrowed between steps. Not thread-safe: one caller.
+    ``chance`` makes the source of randomness of a seed (tests enumerate theirs); ``accept_rule`` decides
+    which drafted tokens are kept (``paceline check`` hands in wrong ones, which it must notice). ``pool``:
+    the KV blocks; what is free in it may be borrowed between steps. Not thread-safe: one caller.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Engine:
         spec: SpecConfig,
         config: EngineConfig,
         chance: ChanceFactory = SeededChance,
+        accept_rule: AcceptRule = accept,
     ) -> None:
         self.executor = executor
         self.spec = spec
@@ -62,6 +65,7 @@ class Engine:
         self._build_drafter = drafters
         self._drafters: dict[str, Drafter] = {}
         self._chance = chance
+        self._accept = accept_rule
         self.pool = BlockPool(executor.num_blocks)
         self._scheduler = Scheduler(config, self.pool)
         self._requests: dict[str, Request] = {}
@@ -166,7 +170,7 @@ class Engine:
         """Accept, commit, settle the cache, tell the drafter, and report."""
         request, rows = plan.request, verified.logits
         root = request.tokens[-1]
-        acceptance = accept(request.sampler, draft, rows)
+        acceptance = self._accept(request.sampler, draft, rows)
         tokens = committing.commit(request, draft, acceptance, rows, self._rules)
         committing.observe(plan, draft, acceptance, tokens, root, verified)
         if request.is_running:
