@@ -48,6 +48,7 @@ HEAVY = (
     "tokenizers",
     "matplotlib",
     "huggingface_hub",
+    "httpx2",
     "gguf",
 )
 

@@ -42,6 +42,10 @@ class LogitsError(PacelineError, ValueError):
     """No token can be chosen: the logits hold NaN or infinity, or every token is masked."""
 
 
+class EndpointError(PacelineError, OSError):
+    """A server cannot be reached, refuses, or answers in another form than OpenAI's."""
+
+
 class DrafterError(PacelineError, RuntimeError):
     """A drafter cannot be built for this target."""
 
