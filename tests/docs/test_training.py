@@ -24,7 +24,7 @@ def options_of(*names: str) -> set[str]:
 
 def test_options_exist() -> None:
     text = PAGE.read_text(encoding="utf-8")
-    known = options_of("bench") | options_of("generate")
+    known = options_of("bench", "run") | options_of("generate")
     for command in ("eagle3", "draft-model", "export"):
         known |= options_of("train", command)
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from paceline.cli.bench import bench
+from paceline.cli.bench import app as bench
 from paceline.cli.chat import chat
 from paceline.cli.demo import demo
 from paceline.cli.generate import generate
@@ -35,8 +35,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (generate, chat, demo, bench, profile, pull, models, synth):
+for command in (generate, chat, demo, profile, pull, models, synth):
     app.command()(command)
+app.add_typer(bench, name="bench")
 app.add_typer(theory, name="theory")
 app.add_typer(train, name="train")
 
