@@ -175,11 +175,9 @@ class Engine:
         committing.observe(plan, draft, acceptance, tokens, root, verified)
         if request.is_running:
             committing.settle_cache(request, acceptance, self.executor)
-            return StepOutput(request.request_id, tokens, request.text.take_delta(ended=False))
-        self._finish(request)
-        return StepOutput(
-            request.request_id, tokens, request.text.take_delta(ended=True), request.completion(0)
-        )
+        else:
+            self._finish(request)
+        return request.step_output(tokens, draft, acceptance.path)
 
     def _finish(self, request: Request) -> None:
         self._scheduler.remove(request)

@@ -129,10 +129,14 @@ class StepOutput:
     """What one engine step gave one request: new tokens, new text, and the whole once it has ended.
 
     ``text`` is valid UTF-8 that will never be taken back: neither half a character nor a part of what may
-    become a stop string.
+    become a stop string. ``origins`` and, where asked for, ``logprobs`` have one entry per token.
+    ``rejected``: drafted tokens that were not kept.
     """
 
     request_id: str
     token_ids: tuple[int, ...]
     text: str
     completion: CompletionOutput | None = None
+    origins: tuple[Origin, ...] = ()
+    logprobs: tuple[dict[int, Logprob], ...] | None = None
+    rejected: tuple[int, ...] = ()

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from paceline.drafters.base import DraftSession
-from paceline.engine.outputs import CompletionOutput, Logprob, RequestMetrics
+from paceline.engine.outputs import CompletionOutput, Logprob, RequestMetrics, StepOutput
 from paceline.engine.text import TextStream
 from paceline.kv.block_table import BlockTable
-from paceline.records import FinishReason, Origin
+from paceline.records import Draft, FinishReason, Origin
 from paceline.sampling.params import SamplingParams
 from paceline.sampling.sampler import RequestSampler
 
@@ -149,6 +149,21 @@ class Request:
         self.table.truncate(0)
         self.computed = 0
         self.end_drafting()
+
+    def step_output(self, tokens: tuple[int, ...], draft: Draft, path: tuple[int, ...]) -> StepOutput:
+        """Report a step that committed ``tokens``; ``path``: accepted nodes of ``draft``."""
+        kept = set(path[: len(tokens)])
+        drafted = draft.tree.tokens
+        ended = not self.is_running
+        return StepOutput(
+            request_id=self.request_id,
+            token_ids=tokens,
+            text=self.text.take_delta(ended),
+            completion=self.completion(0) if ended else None,
+            origins=tuple(self.origins[-len(tokens) :]),
+            logprobs=None if self.params.logprobs is None else tuple(self.logprobs[-len(tokens) :]),
+            rejected=tuple(token for node, token in enumerate(drafted) if node not in kept),
+        )
 
     def completion(self, index: int) -> CompletionOutput:
         """Return the reply so far."""
