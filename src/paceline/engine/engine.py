@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from paceline.config import EngineConfig, SpecConfig
+from paceline.control.acceptance_log import judge
+from paceline.control.drift_watch import DriftWatch
 from paceline.drafters.base import DraftContext, Drafter
 from paceline.engine import commit as committing
 from paceline.engine.accept import Acceptance, accept
@@ -44,7 +46,8 @@ class Engine:
     ``drafters`` builds a drafter from its name; each name is built once, when a request first needs it.
     ``chance`` makes the source of randomness of a seed (tests enumerate theirs); ``accept_rule`` decides
     which drafted tokens are kept (``paceline check`` hands in wrong ones, which it must notice). ``pool``:
-    the KV blocks; what is free in it may be borrowed between steps. Not thread-safe: one caller.
+    the KV blocks; what is free in it may be borrowed between steps. ``watch`` is told of every verified
+    draft and may name another drafter for new requests. Not thread-safe: one caller.
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Engine:
         config: EngineConfig,
         chance: ChanceFactory = SeededChance,
         accept_rule: AcceptRule = accept,
+        watch: DriftWatch | None = None,
     ) -> None:
         self.executor = executor
         self.spec = spec
@@ -65,6 +69,7 @@ class Engine:
         self._build_drafter = drafters
         self._drafters: dict[str, Drafter] = {}
         self._chance = chance
+        self.watch = watch or DriftWatch()
         self._accept = accept_rule
         self.pool = BlockPool(executor.num_blocks)
         self._scheduler = Scheduler(config, self.pool)
@@ -102,8 +107,10 @@ class Engine:
             raise ConfigError(f"request_id={request_id!r} is running already: give another one")
         prompt = tuple(int(token) for token in prompt)
         check_request(prompt, params, self.config, self.executor)
-        drafter = self.drafter(self._drafter_name(params))
+        name = self._drafter_name(params)
+        drafter = self.drafter(name)
         request = self._new_request(request_id, prompt, params)
+        request.drafter_name = name
         self._start_drafting(request, drafter)
         self._requests[request_id] = request
         self._scheduler.waiting.append(request)
@@ -172,12 +179,25 @@ class Engine:
         root = request.tokens[-1]
         acceptance = self._accept(request.sampler, draft, rows)
         tokens = committing.commit(request, draft, acceptance, rows, self._rules)
+        if len(draft):
+            self._tell_watch(request, draft, acceptance.path, len(tokens))
         committing.observe(plan, draft, acceptance, tokens, root, verified)
         if request.is_running:
             committing.settle_cache(request, acceptance, self.executor)
         else:
             self._finish(request)
         return request.step_output(tokens, draft, acceptance.path)
+
+    def _tell_watch(self, request: Request, draft: Draft, path: tuple[int, ...], num_tokens: int) -> None:
+        self.watch.record(
+            request.drafter_name,
+            request.params.workload,
+            request.request_id,
+            judge(draft.tree, path, num_tokens),
+            num_draft_tokens=len(draft),
+            num_tokens=num_tokens,
+            temperature=request.params.temperature,
+        )
 
     def _finish(self, request: Request) -> None:
         self._scheduler.remove(request)
@@ -189,7 +209,7 @@ class Engine:
             return params.drafter
         if params.prediction and self.spec.drafter not in ("auto", "prediction"):
             return "prediction"
-        return self.spec.drafter
+        return self.watch.in_place_of(self.spec.drafter, params.workload)
 
     def _new_request(self, request_id: str, prompt: tuple[int, ...], params: SamplingParams) -> Request:
         seed = secrets.randbits(64) if params.seed is None else params.seed

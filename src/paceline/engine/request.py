@@ -50,6 +50,7 @@ class Counts:
 class Request:
     """State of one request.
 
+    ``drafter_name``: the name its drafter was asked for by.
     ``tokens``: the prompt and all committed tokens (the *known* ones). ``computed``: how many of them have
     keys and values in the cache; slots behind may hold rejected drafts. ``finish_reason``: ``None`` while
     running.
@@ -75,6 +76,7 @@ class Request:
         self.text = text
         self.table = table
         self.session: DraftSession | None = None
+        self.drafter_name = "none"
         self.num_top_tokens = 0
         self.state_layers: tuple[int, ...] = ()
         self.tokens = list(prompt)

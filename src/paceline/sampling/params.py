@@ -20,6 +20,8 @@ from paceline.errors import ConfigError
 from paceline.sampling.noise import MAX_SEED
 
 MIN_TEMPERATURE = 1e-4
+MAX_LABEL = 64
+"""Characters of a workload label: it becomes a metric's label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,9 @@ class SamplingParams(Settings):
     text.
 
     Drafting, each ``None`` for the engine's setting: ``drafter``, ``num_draft_tokens``, ``acceptance``.
-    ``prediction``: text or token ids the reply is expected to hold (OpenAI predicted outputs).
+    ``prediction``: text or token ids the reply is expected to hold (OpenAI predicted outputs). ``workload``: a
+    label of the kind of request, such as ``code``: acceptance is counted and watched for each label apart
+    (docs/drift.md), and nothing else depends on it.
 
     Raises ``ConfigError`` for unknown names, values out of range, and settings that would do nothing.
     """
@@ -65,6 +69,7 @@ class SamplingParams(Settings):
     num_draft_tokens: int | None = None
     acceptance: Acceptance | None = None
     prediction: str | Sequence[int] | None = None
+    workload: str | None = None
 
     def __post_init__(self) -> None:
         self._normalise()
@@ -133,6 +138,10 @@ class SamplingParams(Settings):
             check_bool(name, getattr(self, name))
         if self.num_draft_tokens is not None:
             check_int("num_draft_tokens", self.num_draft_tokens, 0, MAX_DRAFT_TOKENS)
+        if self.workload is not None and not _is_label(self.workload):
+            raise ConfigError(
+                f"workload={self.workload!r:.80}: give a label of 1 to {MAX_LABEL} printable characters"
+            )
         if self.acceptance is not None:
             check_choice("acceptance", self.acceptance, get_args(Acceptance))
 
@@ -168,6 +177,10 @@ class SamplingParams(Settings):
             for name in ("num_draft_tokens", "prediction", "acceptance"):
                 if getattr(self, name):
                     raise ConfigError(f"{name} does nothing with drafter='none': choose a drafter or drop it")
+
+
+def _is_label(value: object) -> bool:
+    return isinstance(value, str) and 0 < len(value) <= MAX_LABEL and value.isprintable()
 
 
 def _as_tuple(name: str, value: object, wanted: str) -> tuple[object, ...]:
