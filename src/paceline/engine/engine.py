@@ -81,6 +81,16 @@ class Engine:
         return bool(self._requests)
 
     @property
+    def request_ids(self) -> tuple[str, ...]:
+        """Requests that have not ended."""
+        return tuple(self._requests)
+
+    @property
+    def running_ids(self) -> tuple[str, ...]:
+        """Those of them that have a place in the forwards; the others wait."""
+        return tuple(request.request_id for request in self._scheduler.running)
+
+    @property
     def num_free_blocks(self) -> int:
         """KV blocks that no request holds."""
         return self.pool.num_free
