@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.bench.datasets import (
@@ -112,8 +113,12 @@ def test_the_first_prompts_are_spread_over_categories() -> None:
     [
         ("{", "line 2 is not JSON"),
         ([1], "line 2 is no JSON object but list"),
-        ({"text": "x"}, "line 2 needs exactly one of turns, prompt or messages, but has the keys text"),
+        ({"text": "x"}, "line 2 needs exactly one of turns, prompt, .* but has the keys text"),
         ({"prompt": "x", "turns": ["x"]}, "but has turns and prompt"),
+        ({"question": "x"}, "but has the keys question"),
+        ({"question": " ", "answer": "4"}, "question must hold text"),
+        ({"conversations": "x"}, "conversations must be a list"),
+        ({"conversations": [{"from": "human"}]}, "conversations needs from and value"),
         ({"turns": []}, "turns must be a list with at least one text"),
         ({"turns": "x"}, "turns must be a list"),
         ({"turns": ["x", 3]}, "turns must hold text, not 3"),
@@ -135,8 +140,112 @@ def test_files_that_hold_nothing(tmp_path: Path) -> None:
         load_dataset(dataset(tmp_path, "", " "))
     binary = tmp_path / "binary.jsonl"
     binary.write_bytes(b"\xff\xfe{")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match=r"line 1 is not UTF-8 \(byte 0xff\)"):
         load_dataset(binary)
+
+
+def test_the_line_that_is_not_utf8_is_named(tmp_path: Path) -> None:
+    """The message held a byte offset into the whole file, which no editor leads to."""
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"prompt": "fine"}\n\n{"prompt": "caf\xe9"}\n')
+    with pytest.raises(ConfigError, match=r"rows.jsonl, line 3 is not UTF-8 \(byte 0xe9\): save the file"):
+        load_dataset(path)
+
+
+def test_a_byte_order_mark_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf{"prompt": "x"}\n')
+    assert load_dataset(path)[0].turns == ("x",)
+
+
+HUMAN_EVAL = {
+    "task_id": "HumanEval/7",
+    "prompt": '\n\ndef add(a, b):\n    """Add."""\n',
+    "entry_point": "add",
+    "canonical_solution": "    return a + b\n",
+    "test": "def check(candidate): ...",
+}
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_the_human_eval_form(tmp_path: Path, compressed: bool) -> None:
+    path = tmp_path / ("HumanEval.jsonl.gz" if compressed else "HumanEval.jsonl")
+    data = json.dumps(HUMAN_EVAL).encode() + b"\n"
+    path.write_bytes(gzip.compress(data) if compressed else data)
+    (prompt,) = load_dataset(path)
+    assert (prompt.id, prompt.workload) == ("HumanEval/7", "humaneval")
+    (turn,) = prompt.turns
+    assert turn.startswith("Complete this Python function")
+    assert turn.endswith('```python\ndef add(a, b):\n    """Add."""\n```')
+    assert "return a + b" not in turn, "the solution is not told"
+
+
+def test_gzip_is_known_by_its_bytes_and_half_a_file_is_an_error(tmp_path: Path) -> None:
+    data = gzip.compress(b'{"prompt": "x"}\n')
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(data)
+    (prompt,) = load_dataset(path)
+    assert prompt.workload == "rows"
+    named = tmp_path / "rows.jsonl.gz"
+    named.write_bytes(data)
+    assert load_dataset(named)[0].workload == "rows"
+    named.write_bytes(data[:-9])
+    with pytest.raises(ConfigError, match=r"rows.jsonl.gz cannot be read"):
+        load_dataset(named)
+    named.write_bytes(data[:12] + b"\xff" * 8)
+    with pytest.raises(ConfigError, match=r"rows.jsonl.gz cannot be read"):
+        load_dataset(named)
+
+
+def test_the_gsm8k_form(tmp_path: Path) -> None:
+    row = {"question": "Two and two?", "answer": "2+2 = <<2+2=4>>4\n#### 4"}
+    (prompt,) = load_dataset(dataset(tmp_path, row))
+    assert (prompt.id, prompt.workload, prompt.turns) == ("1", "gsm8k", ("Two and two?",))
+
+
+def shared(*said: tuple[str, str]) -> dict[str, object]:
+    return {"id": "talk", "conversations": [{"from": who, "value": text} for who, text in said]}
+
+
+def test_the_sharegpt_form_asks_what_people_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The file of the web is one JSON list, and holds talks that are empty or begin with a reply."""
+    path = tmp_path / "sharegpt.json"
+    talks = [
+        shared(("system", "Be brief."), ("human", "One?"), ("gpt", "1"), ("human", "Two?"), ("bing", "2")),
+        shared(("gpt", "…and so on"), ("human", "Thanks")),
+        shared(),
+    ]
+    path.write_text(json.dumps(talks, indent=1), encoding="utf-8")
+    (prompt,) = load_dataset(path)
+    assert (prompt.id, prompt.workload, prompt.turns) == ("talk", "sharegpt", ("One?", "Two?"))
+    assert prompt.opening == (("system", "Be brief."),)
+    assert "2 of 3 conversations have no user's turn at their start" in caplog.text
+    assert load_dataset(dataset(tmp_path, *talks)) == [prompt], "as lines, too"
+    with pytest.raises(ConfigError, match="holds no prompts"):
+        load_dataset(dataset(tmp_path, talks[1]))
+
+
+def test_the_mt_bench_form_with_its_references(tmp_path: Path) -> None:
+    row = {"question_id": 111, "category": "math", "turns": ["Area?", "And twice that?"], "reference": ["3"]}
+    (prompt,) = load_dataset(dataset(tmp_path, row))
+    assert (prompt.id, prompt.workload, prompt.part) == ("111", "mt-bench", "math")
+    assert len(prompt.turns) == 2
+
+
+def test_a_list_names_its_entries_and_its_broken_line(tmp_path: Path) -> None:
+    path = tmp_path / "rows.json"
+    path.write_text('[{"prompt": "x"}, {"text": "y"}]')
+    with pytest.raises(ConfigError, match=r"rows.json, entry 2 needs exactly one of"):
+        load_dataset(path)
+    path.write_text('[\n {"prompt": "x"},\n {"prompt": y}\n]')
+    with pytest.raises(ConfigError, match=r"rows.json, line 3 is not JSON"):
+        load_dataset(path)
+    path.write_text("[]")
+    with pytest.raises(ConfigError, match="holds no prompts"):
+        load_dataset(path)
+    path.write_text('[1]\n{"prompt": "x"}\n')
+    with pytest.raises(ConfigError, match="line 1 is no JSON object but list"):
+        load_dataset(path)
 
 
 JSON = st.recursive(
@@ -151,6 +260,7 @@ JSON = st.recursive(
 )
 
 
+@settings(deadline=None)  # the first example may wait for a busy disk
 @given(JSON)
 def test_any_json_row_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, row: object) -> None:
     path = dataset(tmp_path_factory.mktemp("fuzz"), row)

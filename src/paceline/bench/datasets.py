@@ -1,12 +1,16 @@
 """Prompts to measure with: the built-in workloads and files of the user's.
 
-A file holds one JSON object per line, in one of these forms::
+A file holds one JSON object per line (or is one JSON list of them), in one of these forms::
 
-    {"question_id": 81, "category": "writing", "turns": ["…", "…"]}       the Spec-Bench form (id works too)
+    {"question_id": 81, "category": "writing", "turns": ["…", "…"]}       Spec-Bench, MT-Bench (id works too)
     {"prompt": "…"}                                                       one user turn
     {"messages": [{"role": "system", "content": "…"}, {"role": "user", "content": "…"}]}
+    {"task_id": "HumanEval/0", "prompt": "def …", "entry_point": "…"}     HumanEval
+    {"question": "…", "answer": "…"}                                      GSM8K
+    {"id": "…", "conversations": [{"from": "human", "value": "…"}, …]}    ShareGPT
 
-``id`` and ``category`` are optional in the last two. Rows of any other form are errors that name their line.
+``id`` and ``category`` are optional. Files may be compressed with gzip, whatever their name. Rows of any
+other form are errors that name their line.
 
 In a file, rows of the Spec-Bench form whose category is one of MT-bench's eight belong to one workload,
 ``mt-bench``, as Spec-Bench counts its tasks; every other category is a workload of its own.
@@ -14,15 +18,20 @@ In a file, rows of the Spec-Bench form whose category is one of MT-bench's eight
 
 from __future__ import annotations
 
+import gzip
 import json
+import logging
+import zlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
+from paceline.bench.dataset_rows import FORM_WORDS, NothingToAskError, form_of
 from paceline.errors import ConfigError, nearest_name
+
+logger = logging.getLogger("paceline.bench")
 
 WORKLOADS = ("chat", "code", "math", "summarize", "extract", "rewrite")
 MT_BENCH = "mt-bench"
@@ -36,8 +45,7 @@ MT_BENCH_CATEGORIES = (
     "stem",
     "humanities",
 )
-_FORMS = "turns, prompt or messages"
-_ROLES = ("system", "user", "assistant")
+_GZIP = b"\x1f\x8b"
 
 Message = dict[str, str]
 
@@ -77,20 +85,23 @@ def load_workload(name: str) -> list[BenchPrompt]:
         near = nearest_name(name, WORKLOADS)
         raise ConfigError(f"workload={name!r} is unknown{near}; valid: {', '.join(WORKLOADS)}")
     text = (resources.files("paceline.bench") / "workloads" / f"{name}.jsonl").read_text(encoding="utf-8")
-    return _parse_lines(text, f"workload {name}", name)
+    return _parse(text, f"workload {name}", name)
 
 
 def load_dataset(path: Path) -> list[BenchPrompt]:
-    """Return the prompts of a JSONL file, in its order.
+    """Return the prompts of a file, in its order.
 
-    The workload of a row is its category (``mt-bench`` for those of MT-bench, see above), or the file's name.
-    Raises ``ConfigError`` naming the file and the line when a row cannot be read.
+    The workload of a row is its category (``mt-bench`` for those of MT-bench, see above), or the name of its
+    form, or the file's name. Raises ``ConfigError`` naming the file and the line when a row cannot be read.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        data = path.read_bytes()
+        if data.startswith(_GZIP):
+            data = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error) as error:
         raise ConfigError(f"dataset {path} cannot be read: {error}") from error
-    return _parse_lines(text, str(path), path.stem, MT_BENCH_CATEGORIES)
+    name = path.name.removesuffix(".gz")
+    return _parse(_decoded(data, str(path)), str(path), Path(name).stem, MT_BENCH_CATEGORIES)
 
 
 def first_prompts(prompts: Sequence[BenchPrompt], limit: int | None) -> list[BenchPrompt]:
@@ -112,66 +123,80 @@ def first_prompts(prompts: Sequence[BenchPrompt], limit: int | None) -> list[Ben
     return chosen
 
 
-def _parse_lines(text: str, source: str, workload: str, parts: Sequence[str] = ()) -> list[BenchPrompt]:
-    prompts = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            prompts.append(_parse_row(line, f"{source}, line {number}", number, workload, parts))
+def _decoded(data: bytes, source: str) -> str:
+    """Return the text of a file. Raises ``ConfigError`` naming the first line that is not UTF-8."""
+    try:
+        return data.decode("utf-8-sig")  # Windows programs like to begin with a byte order mark
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"{source}, line {line} is not UTF-8 (byte 0x{data[error.start]:02x}): save the file as UTF-8"
+        ) from error
+
+
+def _parse(text: str, source: str, workload: str, parts: Sequence[str] = ()) -> list[BenchPrompt]:
+    """Return the prompts of ``text``; ``parts``: the categories that are parts of ``mt-bench``."""
+    prompts: list[BenchPrompt] = []
+    left_out = 0
+    for number, row, where in _rows(text, source):
+        try:
+            prompts.append(_prompt(row, number, where, workload, parts))
+        except NothingToAskError:
+            left_out += 1
+    if left_out:
+        logger.warning(
+            "%s: %d of %d conversations have no user's turn at their start and are left out",
+            source,
+            left_out,
+            left_out + len(prompts),
+        )
     if not prompts:
-        raise ConfigError(f"{source} holds no prompts: write one JSON object per line with {_FORMS}")
+        raise ConfigError(f"{source} holds no prompts: write one JSON object per line with {FORM_WORDS}")
     return prompts
 
 
-def _parse_row(line: str, where: str, number: int, workload: str, parts: Sequence[str]) -> BenchPrompt:
-    """Return the prompt of one row; ``parts``: the categories that are parts of ``mt-bench``."""
+def _rows(text: str, source: str) -> Iterator[tuple[int, object, str]]:
+    """Yield each row's number, the row, and its place in words."""
+    if text.lstrip().startswith("[") and (rows := _whole_list(text, source)) is not None:
+        yield from ((number, row, f"{source}, entry {number}") for number, row in enumerate(rows, 1))
+        return
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            where = f"{source}, line {number}"
+            try:
+                yield number, json.loads(line), where
+            except (json.JSONDecodeError, RecursionError) as error:
+                raise ConfigError(f"{where} is not JSON: {error}") from error
+
+
+def _whole_list(text: str, source: str) -> list[object] | None:
+    """Return the entries of a file that is one JSON list; ``None`` when its first line is JSON by itself."""
     try:
-        row = json.loads(line)
+        rows = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ConfigError(f"{where} is not JSON: {error}") from error
+        if _is_json(text.lstrip().split("\n", 1)[0]):
+            return None
+        raise ConfigError(f"{source}, line {error.lineno} is not JSON: {error}") from error
+    except RecursionError as error:
+        raise ConfigError(f"{source} is nested too deeply: {error}") from error
+    return rows if isinstance(rows, list) else None
+
+
+def _is_json(line: str) -> bool:
+    try:
+        json.loads(line)
+    except (json.JSONDecodeError, RecursionError):
+        return False
+    return True
+
+
+def _prompt(row: object, number: int, where: str, workload: str, parts: Sequence[str]) -> BenchPrompt:
     if not isinstance(row, dict):
         raise ConfigError(f"{where} is no JSON object but {type(row).__name__}")
-    given = [name for name in ("turns", "prompt", "messages") if name in row]
-    if len(given) != 1:
-        found = " and ".join(given) or f"the keys {', '.join(row) or '(none)'}"
-        raise ConfigError(f"{where} needs exactly one of {_FORMS}, but has {found}")
-    opening, turns = _conversation(row, given[0], where)
-    identity = row.get("question_id", row.get("id", number))
-    category = str(row.get("category", workload))
-    if given[0] == "turns" and category in parts:
+    form = form_of(row, where)
+    opening, turns = form.read(row, where)
+    identity = next((row[key] for key in form.identity if key in row), number)
+    category = str(row.get("category", form.workload or workload))
+    if "turns" in form.keys and category in parts:
         return BenchPrompt(str(identity), MT_BENCH, turns, opening, category)
     return BenchPrompt(str(identity), category, turns, opening)
-
-
-def _conversation(
-    row: Mapping[str, Any], form: str, where: str
-) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """Return the opening messages and the user's turns of a row."""
-    if form == "messages":
-        messages = _messages(row["messages"], where)
-        return messages[:-1], (messages[-1][1],)
-    turns = [row["prompt"]] if form == "prompt" else row["turns"]
-    if not isinstance(turns, list) or not turns:
-        raise ConfigError(f"{where}: turns must be a list with at least one text")
-    for turn in turns:
-        if not isinstance(turn, str) or not turn.strip():
-            raise ConfigError(f"{where}: {form} must hold text, not {turn!r}")
-    return (), tuple(turns)
-
-
-def _messages(value: object, where: str) -> tuple[tuple[str, str], ...]:
-    if not isinstance(value, list) or not value:
-        raise ConfigError(f"{where}: messages must be a list with at least one message")
-    messages = []
-    for message in value:
-        role = message.get("role") if isinstance(message, dict) else None
-        content = message.get("content") if isinstance(message, dict) else None
-        if role not in _ROLES or not isinstance(content, str):
-            raise ConfigError(
-                f"{where}: a message needs role ({', '.join(_ROLES)}) and content, not {message!r}"
-            )
-        messages.append((role, content))
-    if messages[-1][0] != "user":
-        raise ConfigError(
-            f"{where}: the last message must be the user's, so that there is something to answer"
-        )
-    return tuple(messages)
