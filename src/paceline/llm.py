@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.config import Acceptance, EngineConfig, SpecConfig, check_int, check_names
+from paceline.control.drift_watch import DriftWatch
 from paceline.drafters.base import Drafter
 from paceline.engine.engine import Engine
 from paceline.engine.outputs import RequestOutput
@@ -34,6 +35,7 @@ from paceline.models.shipped_heads import shipped_head, target_fingerprint
 from paceline.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
+    from paceline.control.drift import DriftOptions
     from paceline.drafters.draft_model import DraftModel
     from paceline.drafters.eagle3 import Eagle3Head
     from paceline.executors.cpu import CpuExecutor
@@ -57,8 +59,9 @@ class LLM:
     ``q8`` quantise a folder's weights on load. ``threads``: all processors unless given. ``max_model_len``:
     longest prompt and reply together; the model's own context, at most 8192, unless given.
     ``kv_cache_tokens``: size of the cache, shared by all requests; at least 8192 and ``max_model_len`` unless
-    given. ``max_batch_tokens``, ``max_num_requests``, ``record_logit_hashes``: see
-    :class:`~paceline.config.EngineConfig`.
+    given. ``enable_prefix_caching``, ``max_batch_tokens``, ``max_num_requests``, ``record_logit_hashes``: see
+    :class:`~paceline.config.EngineConfig`. ``drift``: watch acceptance and raise an alarm when it falls (see
+    docs/drift.md); it is counted in any case, in ``llm.engine.watch``.
 
     Raises ``ConfigError``, ``ModelNotFoundError``, ``ModelFileError``, ``DrafterError`` and
     ``VocabularyMismatchError``. Not thread-safe.
@@ -78,6 +81,8 @@ class LLM:
         max_batch_tokens: int = 512,
         max_num_requests: int = 32,
         record_logit_hashes: bool = False,
+        enable_prefix_caching: bool = True,
+        drift: DriftOptions | None = None,
         **unknown: object,
     ) -> None:
         check_names("LLM", unknown, _SETTINGS)
@@ -97,15 +102,29 @@ class LLM:
                     f"max_model_len={context} is more than the {files.spec.max_context} tokens this model "
                     f"was made for: lower it"
                 )
-            config = EngineConfig(context, max_batch_tokens, max_num_requests, record_logit_hashes)
+            config = EngineConfig(
+                context,
+                max_batch_tokens,
+                max_num_requests,
+                record_logit_hashes,
+                enable_prefix_caching=enable_prefix_caching,
+            )
             self.executor: CpuExecutor = _load_executor(files, self._cache_tokens, threads)
             self._fingerprint = target_fingerprint(files.spec, files.source)
         self._heads: dict[str, Eagle3Head] = {}
         tokenizer = files.tokenizer
         self.engine = Engine(
-            self.executor, tokenizer, tokenizer.eos_token_ids, self._build_drafter, spec, config
+            self.executor,
+            tokenizer,
+            tokenizer.eos_token_ids,
+            self._build_drafter,
+            spec,
+            config,
+            watch=DriftWatch(drift),
         )
         self.engine.drafter(name)
+        if drift is not None and drift.fallback is not None:
+            self.engine.drafter(drift.fallback)  # an error now, not at the alarm
         self.runner = Runner(self.engine)
         logger.info("paceline: %s", ", ".join(f"{key}={value}" for key, value in self.settings.items()))
 
@@ -128,6 +147,7 @@ class LLM:
             "kv_cache_tokens": self.executor.num_blocks * self.executor.block_size,
             "max_batch_tokens": config.max_batch_tokens,
             "max_num_requests": config.max_num_requests,
+            "enable_prefix_caching": config.enable_prefix_caching,
         }
 
     def generate(
@@ -171,8 +191,12 @@ class LLM:
         )
 
     def start_afresh(self) -> None:
-        """Forget what drafters learnt from earlier requests. Raises ``ConfigError`` while any runs."""
+        """Forget what drafters learnt from earlier requests, and what the prefix cache holds of them.
+
+        Raises ``ConfigError`` while any runs.
+        """
         self.engine.forget_drafters()
+        self.engine.clear_prefix_cache()
 
     def _build_drafter(self, name: str) -> Drafter:
         from paceline.drafters.registry import build_drafter

@@ -59,6 +59,7 @@ def chat(
         threads=threads,
         context=context,
         quant=quant,
+        watch_drift=True,
     )
     options.require_chat_template(llm)
     if interactive:

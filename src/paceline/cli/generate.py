@@ -75,6 +75,7 @@ def generate(
         threads=threads,
         context=context,
         quant=quant,
+        watch_drift=True,
     )
     output = _stream(llm, text, system, raw, params, quiet=as_json)
     if as_json:

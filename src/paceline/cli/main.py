@@ -12,6 +12,8 @@ import typer
 
 from paceline.cli.bench import app as bench
 from paceline.cli.chat import chat
+from paceline.cli.check import check
+from paceline.cli.config_file import accept_config
 from paceline.cli.demo import demo
 from paceline.cli.generate import generate
 from paceline.cli.models import models
@@ -35,11 +37,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (generate, chat, demo, profile, pull, models, synth):
+for command in (generate, chat, demo, check, profile, pull, models, synth):
     app.command()(command)
 app.add_typer(bench, name="bench")
 app.add_typer(theory, name="theory")
 app.add_typer(train, name="train")
+accept_config(app, but=("theory", "train"))
 
 
 def _print_version(wanted: bool) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
+from paceline.cli.config_file import loaded_drift
 from paceline.errors import ConfigError, PromptError, nearest_name
 
 if TYPE_CHECKING:
@@ -102,8 +103,12 @@ def open_llm(
     context: int | None = None,
     quant: str = "none",
     record_logit_hashes: bool = False,
+    watch_drift: bool = False,
 ) -> LLM:
-    """Load a model, with a sign of life on stderr while it takes its time."""
+    """Load a model, with a sign of life on stderr while it takes its time.
+
+    ``watch_drift``: heed the ``[drift]`` table of ``--config``; measurements do not, they vary on purpose.
+    """
     from rich.console import Console
 
     from paceline.llm import LLM
@@ -117,6 +122,7 @@ def open_llm(
             max_model_len=context,
             quant=quant_named(quant),
             record_logit_hashes=record_logit_hashes,
+            drift=loaded_drift() if watch_drift else None,
         )
 
 
