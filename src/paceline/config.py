@@ -112,7 +112,10 @@ class EngineConfig(Settings):
     forward. ``max_draft_rows``: drafted tokens among them, shared evenly: a forward verifies drafts nearly
     for free only while it has few rows, and each one needs memory for its logits. ``max_num_requests``:
     requests that run at once; more wait. ``record_logit_hashes``: keep a BLAKE2b hash of the raw logits
-    (float32 bits) that each committed token was chosen from.
+    (float32 bits) that each committed token was chosen from. ``enable_prefix_caching``: keep what was
+    computed of ended requests as long as there is room, for others that begin alike. ``max_queue``: requests
+    that may wait; ``None`` for any number. ``prompt_stretch``: how many times longer a step may take because
+    it reads prompts beside requests that decode; infinity fills every forward.
     """
 
     max_model_len: int
@@ -120,6 +123,9 @@ class EngineConfig(Settings):
     max_num_requests: int = 32
     record_logit_hashes: bool = False
     max_draft_rows: int = 32
+    enable_prefix_caching: bool = True
+    max_queue: int | None = None
+    prompt_stretch: float = 2.0
 
     def __post_init__(self) -> None:
         check_int("max_model_len", self.max_model_len, 2)
@@ -132,3 +138,8 @@ class EngineConfig(Settings):
         )
         check_int("max_draft_rows", self.max_draft_rows, 1)
         check_bool("record_logit_hashes", self.record_logit_hashes)
+        check_bool("enable_prefix_caching", self.enable_prefix_caching)
+        if self.max_queue is not None:
+            check_int("max_queue", self.max_queue, 1, hint="None for any number")
+        if self.prompt_stretch != math.inf:
+            check_float("prompt_stretch", self.prompt_stretch, 1.1, 1e3, "infinity fills every forward")

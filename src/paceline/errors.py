@@ -38,6 +38,14 @@ class CacheFullError(PacelineError, RuntimeError):
     """The KV cache has no free block left for a request that must run."""
 
 
+class QueueFullError(PacelineError, RuntimeError):
+    """As many requests wait as may. ``retry_after``: seconds after which another try is worth it."""
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class LogitsError(PacelineError, ValueError):
     """No token can be chosen: the logits hold NaN or infinity, or every token is masked."""
 

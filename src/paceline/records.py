@@ -14,7 +14,7 @@ from paceline.tree import TokenTree
 IntArray = npt.NDArray[np.int32]
 FloatArray = npt.NDArray[np.float32]
 Origin = Literal["accepted", "recovered", "bonus"]
-FinishReason = Literal["stop", "length", "abort"]
+FinishReason = Literal["stop", "length", "abort", "timeout"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,9 @@ class StepObservation:
     target computed logits for (the root first, then the draft's nodes in order) with the target's k most
     likely successors, best first; ``top_tokens`` is ``None`` unless the drafter's capabilities ask for it.
     ``states``: hidden states of the committed tokens that this step computed, ``None`` unless asked for. They
-    follow each other without a gap, but after a preemption they begin at position 0 again.
+    follow each other; but tokens that the prefix cache had are not computed, so the first ones may begin
+    behind position 0 and later ones behind a gap, and after a preemption they begin at an earlier position
+    again.
     """
 
     committed: tuple[int, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -66,12 +67,24 @@ def make_rig(
     max_batch_tokens: int = 64,
     max_num_requests: int = 8,
     max_draft_rows: int = 16,
+    enable_prefix_caching: bool = True,
+    max_queue: int | None = None,
+    prompt_stretch: float = math.inf,
     chance: Callable[[int], Chance] = SeededChance,
 ) -> Rig:
     """Return a rig whose engine knows ``drafters`` by name, and ``none``. The default drafter is ``none``."""
     executor = executor or FakeExecutor()
     known: dict[str, Drafter] = {"none": NoneDrafter(), **(drafters or {})}
-    config = EngineConfig(max_model_len, max_batch_tokens, max_num_requests, True, max_draft_rows)
+    config = EngineConfig(
+        max_model_len,
+        max_batch_tokens,
+        max_num_requests,
+        True,
+        max_draft_rows,
+        enable_prefix_caching,
+        max_queue,
+        prompt_stretch,
+    )
     engine = Engine(
         executor, LetterDecoder(), {EOS}, known.__getitem__, spec or SpecConfig("none"), config, chance
     )

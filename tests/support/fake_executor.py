@@ -6,6 +6,7 @@ does, so a lost, shared, stale or misplaced slot changes the logits. Row-invaria
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -112,9 +113,17 @@ def check_batch(batch: ForwardBatch, executor: FakeExecutor) -> None:
     assert len(batch.sequences) == len(batch.slots) == len(batch.prefix_lengths) == count
     assert len(batch.tail_offsets) == count + 1
     assert len(set(zip(batch.sequences.tolist(), batch.slots.tolist(), strict=True))) == count
-    assert len(set(batch.blocks.tolist())) == len(batch.blocks), "two sequences share a block"
+    _check_shared(batch, executor.block_size)
     assert ((batch.tokens >= 0) & (batch.tokens < executor.vocab_size)).all()
     for row in range(count):
         tail = batch.tails[batch.tail_offsets[row] : batch.tail_offsets[row + 1]].tolist()
         last = tail[-1] if tail else batch.prefix_lengths[row] - 1
         assert last == batch.slots[row], "a row must see itself last"
+
+
+def _check_shared(batch: ForwardBatch, block_size: int) -> None:
+    """Assert that no sequence writes to a block that another one holds too."""
+    holders = Counter(batch.blocks.tolist())
+    for sequence, slot in zip(batch.sequences.tolist(), batch.slots.tolist(), strict=True):
+        block = int(batch.blocks[batch.block_offsets[sequence] + slot // block_size])
+        assert holders[block] == 1, "a row writes to a shared block"

@@ -4,6 +4,10 @@ Pair i is the target's hidden state of token i with the embedding of token i + 1
 pair is complete once both are committed, so a stored pair is never taken back: rollback only frees the slots
 behind that drafted nodes used. States wait until their pair is computed (catch-up): in the same pass as the
 next draft, or in chunks when many have come together.
+
+Where the target took the beginning of the prompt from its prefix cache, the states of those tokens never come.
+The first pair is then that of the first state that did, and it takes slot 0: rotary positions count from there,
+which leaves every distance between pairs as it is (docs/scheduling.md has what that costs).
 """
 
 from __future__ import annotations
@@ -13,7 +17,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paceline.errors import DrafterError
 from paceline.executors.base import ForwardBatch
 from paceline.kv.block_pool import BlockPool
 from paceline.kv.block_table import BlockTable
@@ -26,23 +29,31 @@ CHUNK_ROWS = 256  # rows of one pass while catching up
 
 
 class HeadSequence:
-    """``tokens``: all committed ones. ``cached``: pairs whose keys and values are stored."""
+    """``tokens``: all committed ones. ``first``: position of the pair in slot 0. ``cached``: pairs whose keys
+    and values are stored. ``num_states``: states that came, from ``first`` on.
+    """
 
-    __slots__ = ("_executor", "_pool", "_waiting", "cached", "num_states", "table", "tokens")
+    __slots__ = ("_executor", "_pool", "_waiting", "cached", "first", "num_states", "table", "tokens")
 
     def __init__(self, executor: Eagle3Executor, pool: BlockPool, prompt: Sequence[int]) -> None:
         self._executor = executor
         self._pool = pool
-        self._waiting: list[FloatArray] = []  # states of positions cached … num_states - 1
+        self._waiting: list[FloatArray] = []  # states of pairs cached … num_states - 1
         self.table = BlockTable(pool, executor.block_size)
         self.tokens = list(prompt)
+        self.first = 0
         self.cached = 0
         self.num_states = 0
 
     @property
     def is_complete(self) -> bool:
         """Whether the states of all tokens but the last have come, so that the next one can be drafted."""
-        return self.num_states >= len(self.tokens) - 1 >= 1
+        return self.num_states >= self.num_pairs >= 1
+
+    @property
+    def num_pairs(self) -> int:
+        """Pairs behind the committed tokens: the last token has no successor yet."""
+        return len(self.tokens) - 1 - self.first
 
     def observe(self, states: HiddenStates | None, committed: Sequence[int]) -> None:
         """Take what a step told; states that are known already (after a preemption) are skipped."""
@@ -52,7 +63,7 @@ class HeadSequence:
             return
         if states is not None:
             self._take(states)
-        while min(self.num_states, len(self.tokens) - 1) - self.cached > CHUNK_ROWS:
+        while min(self.num_states, self.num_pairs) - self.cached > CHUNK_ROWS:
             if not self._reserve(self.cached + CHUNK_ROWS):
                 return
             waiting, batch = self._next_pairs(CHUNK_ROWS, 0)
@@ -65,35 +76,34 @@ class HeadSequence:
         ``None`` when too few blocks are free, or when no pair is new since the last draft. Call
         :meth:`close` once that pass is computed.
         """
-        length = len(self.tokens) - 1
+        length = self.num_pairs
         if self.cached >= length or not self._reserve(length + spare):
             return None
         return self._next_pairs(length - self.cached, 1)
 
     def close(self) -> None:
         """Count the pairs of :meth:`open` as stored and free the slots behind them."""
-        self._store(len(self.tokens) - 1 - self.cached)
+        self._store(self.num_pairs - self.cached)
         self.table.truncate(self.cached)
 
     def release(self) -> None:
         """Give back everything."""
         self._waiting.clear()
         self.table.truncate(0)
-        self.cached = self.num_states = 0
+        self.first = self.cached = self.num_states = 0
 
     def step(self, token: int, depth: int, num_logits: int = 1) -> ForwardBatch:
         """Return the pass of drafted ``token`` at ``depth`` (0: right behind the last pair)."""
-        return ForwardBatch.chain([token], len(self.tokens) - 1 + depth, self.table.blocks, num_logits)
+        return ForwardBatch.chain([token], self.num_pairs + depth, self.table.blocks, num_logits)
 
     def _take(self, states: HiddenStates) -> None:
-        known = self.num_states - states.start
-        if known < 0:
-            raise DrafterError(
-                f"hidden states came from position {states.start} on, but only {self.num_states} are known"
-            )
+        if self.num_states == 0 or states.start > self.first + self.num_states:
+            self.release()
+            self.first = states.start
+        known = self.first + self.num_states - states.start
         if known < len(states):
             self._waiting.append(states.rows[known:])
-            self.num_states = states.start + len(states)
+            self.num_states += len(states) - known
 
     def _reserve(self, length: int) -> bool:
         if self.table.blocks_missing(length) > self._pool.num_free:
@@ -105,7 +115,8 @@ class HeadSequence:
         if len(self._waiting) > 1:
             self._waiting = [np.concatenate(self._waiting)]
         start = self.cached
-        tokens = self.tokens[start + 1 : start + 1 + count]
+        begin = self.first + start + 1
+        tokens = self.tokens[begin : begin + count]
         batch = ForwardBatch.chain(tokens, start, self.table.blocks, num_logits)
         return self._waiting[0][:count], batch
 

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 
 from paceline.config import EngineConfig, SpecConfig
 from paceline.control.acceptance_log import judge
@@ -20,17 +21,19 @@ from paceline.drafters.base import DraftContext, Drafter
 from paceline.engine import commit as committing
 from paceline.engine.accept import Acceptance, accept
 from paceline.engine.admit import check_request, length_limit
+from paceline.engine.deadlines import Deadlines
 from paceline.engine.draft import propose
-from paceline.engine.outputs import CompletionOutput, StepOutput
+from paceline.engine.outputs import CompletionOutput, EngineLoad, StepOutput
 from paceline.engine.request import Request, logger
 from paceline.engine.scheduler import Plan, Scheduler, advance
+from paceline.engine.terms import QueueTerms
 from paceline.engine.text import TextStream, TokenDecoder
 from paceline.engine.verify import Verified, verify
 from paceline.errors import CacheFullError, ConfigError
 from paceline.executors.base import Executor
 from paceline.kv.block_pool import BlockPool
 from paceline.kv.block_table import BlockTable
-from paceline.records import Draft, FloatArray
+from paceline.records import EMPTY_DRAFT, Draft, FloatArray
 from paceline.sampling.chance import Chance, SeededChance
 from paceline.sampling.params import SamplingParams
 from paceline.sampling.sampler import RequestSampler, resolve_acceptance
@@ -72,8 +75,11 @@ class Engine:
         self.watch = watch or DriftWatch()
         self._accept = accept_rule
         self.pool = BlockPool(executor.num_blocks)
-        self._scheduler = Scheduler(config, self.pool)
+        self._scheduler = Scheduler(config, self.pool, executor.block_size)
         self._requests: dict[str, Request] = {}
+        self._deadlines = Deadlines()
+        self._numbers = count()
+        self._clock = time.perf_counter
         self._rules = committing.CommitRules(frozenset(eos_ids), self._token_text, config.record_logit_hashes)
 
     @property
@@ -95,6 +101,11 @@ class Engine:
         """KV blocks that no request holds."""
         return self.pool.num_free
 
+    @property
+    def load(self) -> EngineLoad:
+        """How busy the engine is."""
+        return self._scheduler.load
+
     def drafter(self, name: str) -> Drafter:
         """Return the drafter ``name``, built on first use. Raises ``DrafterError`` or ``ConfigError``."""
         if name not in self._drafters:
@@ -107,23 +118,36 @@ class Engine:
             raise ConfigError(f"{len(self._requests)} requests are running: finish or abort them first")
         self._drafters.clear()
 
-    def add_request(self, request_id: str, prompt: Sequence[int], params: SamplingParams) -> None:
+    def clear_prefix_cache(self) -> None:
+        """Forget what was computed for requests that have ended."""
+        if self._scheduler.prefix is not None:
+            self._scheduler.prefix.clear()
+
+    def add_request(
+        self,
+        request_id: str,
+        prompt: Sequence[int],
+        params: SamplingParams,
+        terms: QueueTerms | None = None,
+    ) -> None:
         """Queue a request. ``params.prediction`` must be token ids here.
 
-        Raises ``PromptError``, ``ConfigError``, ``CacheFullError`` or ``DrafterError``; nothing is queued
-        then.
+        Raises ``PromptError``, ``ConfigError``, ``CacheFullError``, ``DrafterError`` or, when
+        ``EngineConfig.max_queue`` requests wait already, ``QueueFullError``; nothing is queued then.
         """
         if request_id in self._requests:
             raise ConfigError(f"request_id={request_id!r} is running already: give another one")
         prompt = tuple(int(token) for token in prompt)
         check_request(prompt, params, self.config, self.executor)
+        self._scheduler.check_queue(self._clock())
         name = self._drafter_name(params)
         drafter = self.drafter(name)
-        request = self._new_request(request_id, prompt, params)
+        request = self._new_request(request_id, prompt, params, terms or QueueTerms())
         request.drafter_name = name
         self._start_drafting(request, drafter)
         self._requests[request_id] = request
-        self._scheduler.waiting.append(request)
+        self._deadlines.watch(request)
+        self._scheduler.waiting.add(request)
 
     def abort(self, request_id: str) -> CompletionOutput | None:
         """End a request now and free what it holds; return what it has so far, ``None`` if it is unknown."""
@@ -140,10 +164,10 @@ class Engine:
         When the forward or an acceptance raises, requests that were not settled keep nothing of this step and
         go on without drafts, because their drafters were not told what became of the last one.
         """
+        outputs = self._end_late()
         plans = self._scheduler.plan()
         if not plans and self._requests:
             raise CacheFullError("no request fits the KV cache although none runs: give borrowed blocks back")
-        outputs: list[StepOutput] = []
         unsettled = deque(plans)
         try:
             drafts = [propose(plan, self.executor.vocab_size) for plan in plans]
@@ -158,11 +182,14 @@ class Engine:
                 plan.request.end_drafting()
             for plan in plans:
                 plan.request.table.truncate(plan.request.computed)
+                self._scheduler.remember(plan.request)
         return outputs
 
     def check_integrity(self) -> None:
         """Between steps: raise ``AssertionError`` if a KV block or a request is lost, shared or idle."""
         self.pool.check(request.table.blocks for request in self._requests.values())
+        if self._scheduler.prefix is not None:
+            self._scheduler.prefix.check()
         queued = [*self._scheduler.running, *self._scheduler.waiting]
         assert sorted(map(id, queued)) == sorted(map(id, self._requests.values())), "a request is in no queue"
         for request in queued:
@@ -181,6 +208,7 @@ class Engine:
             counts.started = counts.started or start
             counts.num_forwards += 1
             counts.verify_seconds += seconds
+        self._scheduler.learn(plans, [len(draft) for draft in drafts], seconds)
         return answers
 
     def _settle(self, plan: Plan, draft: Draft, verified: Verified) -> StepOutput:
@@ -210,9 +238,18 @@ class Engine:
         )
 
     def _finish(self, request: Request) -> None:
+        self._scheduler.remember(request)
         self._scheduler.remove(request)
         del self._requests[request.request_id]
+        self._deadlines.forget(request)
         request.release()
+
+    def _end_late(self) -> list[StepOutput]:
+        """End the requests that are past a limit of theirs."""
+        late = self._deadlines.late(self._clock())
+        for request in late:
+            self._finish(request)
+        return [request.step_output((), EMPTY_DRAFT, ()) for request in late]
 
     def _drafter_name(self, params: SamplingParams) -> str:
         if params.drafter is not None:
@@ -221,7 +258,9 @@ class Engine:
             return "prediction"
         return self.watch.in_place_of(self.spec.drafter, params.workload)
 
-    def _new_request(self, request_id: str, prompt: tuple[int, ...], params: SamplingParams) -> Request:
+    def _new_request(
+        self, request_id: str, prompt: tuple[int, ...], params: SamplingParams, terms: QueueTerms
+    ) -> Request:
         seed = secrets.randbits(64) if params.seed is None else params.seed
         rule = resolve_acceptance(self.spec.acceptance, params)
         return Request(
@@ -238,6 +277,8 @@ class Engine:
                 params.skip_special_tokens,
             ),
             BlockTable(self.pool, self.executor.block_size),
+            terms,
+            next(self._numbers),
         )
 
     def _draft_limit(self, params: SamplingParams) -> int:

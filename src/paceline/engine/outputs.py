@@ -25,7 +25,8 @@ class RequestMetrics:
     steps with at least one drafted token. ``num_draft_tokens``: tokens proposed (nodes of trees).
     ``num_accepted_tokens``: draft tokens kept, without recovered or bonus ones. ``drafts_at[i]``: drafts that
     reached depth i + 1. ``accepted_at[i]``: drafts whose token at depth i + 1 was kept. ``num_preemptions``:
-    times the cache was given up and computed again.
+    times the cache was given up and computed again. ``num_cached_tokens``: prompt tokens that were not
+    computed for the first token of the reply, because the prefix cache had them.
 
     Timings in seconds. ``queue_seconds``: arrival to first forward. ``ttft_seconds``: arrival to the first
     token. ``total_seconds``: arrival to the end. ``draft_seconds``: spent in this request's drafter.
@@ -42,6 +43,7 @@ class RequestMetrics:
     drafts_at: tuple[int, ...]
     accepted_at: tuple[int, ...]
     num_preemptions: int
+    num_cached_tokens: int
     queue_seconds: float
     ttft_seconds: float
     total_seconds: float
@@ -89,8 +91,9 @@ class CompletionOutput:
     """One reply. Lists have one entry per token.
 
     ``finish_reason``: ``None`` while running. ``stop_reason``: the stop string or stop id that ended the
-    reply, ``None`` for EOS. ``logprobs``: token id → :class:`Logprob`, the chosen token always among them.
-    ``origins``: accepted, recovered or bonus. ``logit_hashes``: see ``EngineConfig.record_logit_hashes``.
+    reply, ``None`` for EOS; for ``timeout`` the limit that was passed, ``max_queue_time`` or ``deadline``.
+    ``logprobs``: token id → :class:`Logprob`, the chosen token always among them. ``origins``: accepted,
+    recovered or bonus. ``logit_hashes``: see ``EngineConfig.record_logit_hashes``.
     """
 
     index: int
@@ -122,6 +125,23 @@ class RequestOutput:
     @property
     def finished(self) -> bool:
         return all(output.finish_reason is not None for output in self.outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineLoad:
+    """How busy an engine is now. ``num_waiting``: requests that do not run, preempted ones included.
+    ``num_cached_blocks``: blocks that no request holds and the prefix cache knows; they count as free.
+    ``num_prefix_queries``, ``num_prefix_hits``: tokens that requests came to run with, since the engine was
+    made, and those of them that were not computed because the prefix cache had them.
+    """
+
+    num_running: int
+    num_waiting: int
+    num_blocks: int
+    num_free_blocks: int
+    num_cached_blocks: int
+    num_prefix_queries: int
+    num_prefix_hits: int
 
 
 @dataclass(frozen=True, slots=True)

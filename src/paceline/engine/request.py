@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 
 from paceline.drafters.base import DraftSession
 from paceline.engine.outputs import CompletionOutput, Logprob, RequestMetrics, StepOutput
+from paceline.engine.terms import QueueTerms
 from paceline.engine.text import TextStream
 from paceline.kv.block_table import BlockTable
+from paceline.kv.prefix_cache import BlockKeys
 from paceline.records import Draft, FinishReason, Origin
 from paceline.sampling.params import SamplingParams
 from paceline.sampling.sampler import RequestSampler
@@ -30,6 +32,7 @@ class Counts:
     drafts_at: list[int] = field(default_factory=list)
     accepted_at: list[int] = field(default_factory=list)
     num_preemptions: int = 0
+    num_cached_tokens: int = 0
     arrived: float = field(default_factory=time.perf_counter)
     started: float | None = None
     first_token: float | None = None
@@ -53,7 +56,8 @@ class Request:
     ``drafter_name``: the name its drafter was asked for by.
     ``tokens``: the prompt and all committed tokens (the *known* ones). ``computed``: how many of them have
     keys and values in the cache; slots behind may hold rejected drafts. ``finish_reason``: ``None`` while
-    running.
+    running. ``number``: rises with each request of the engine. ``num_remembered``: leading blocks that the
+    prefix cache was told of.
     """
 
     def __init__(
@@ -66,6 +70,8 @@ class Request:
         sampler: RequestSampler,
         text: TextStream,
         table: BlockTable,
+        terms: QueueTerms,
+        number: int,
     ) -> None:
         self.request_id = request_id
         self.params = params
@@ -75,12 +81,16 @@ class Request:
         self.sampler = sampler
         self.text = text
         self.table = table
+        self.terms = terms
+        self.number = number
         self.session: DraftSession | None = None
         self.drafter_name = "none"
         self.num_top_tokens = 0
         self.state_layers: tuple[int, ...] = ()
         self.tokens = list(prompt)
         self.computed = 0
+        self.keys = BlockKeys(self.tokens, table.block_size)
+        self.num_remembered = 0
         self.origins: list[Origin] = []
         self.logprobs: list[dict[int, Logprob]] = []
         self.cumulative_logprob = 0.0
@@ -98,6 +108,11 @@ class Request:
     def pending(self) -> int:
         """Known tokens not computed yet; 1 for a request that only decodes."""
         return len(self.tokens) - self.computed
+
+    @property
+    def priority(self) -> int:
+        """Lower is served first."""
+        return self.terms.priority
 
     @property
     def num_output_tokens(self) -> int:
@@ -148,9 +163,13 @@ class Request:
 
     def release(self) -> None:
         """Give back everything the request holds: cache and drafter. Safe to call again."""
-        self.table.truncate(0)
-        self.computed = 0
+        self.forget_cache()
         self.end_drafting()
+
+    def forget_cache(self) -> None:
+        """Give the blocks back: every known token is pending again."""
+        self.table.truncate(0)
+        self.computed = self.num_remembered = 0
 
     def step_output(self, tokens: tuple[int, ...], draft: Draft, path: tuple[int, ...]) -> StepOutput:
         """Report a step that committed ``tokens``; ``path``: accepted nodes of ``draft``."""
@@ -162,10 +181,15 @@ class Request:
             token_ids=tokens,
             text=self.text.take_delta(ended),
             completion=self.completion(0) if ended else None,
-            origins=tuple(self.origins[-len(tokens) :]),
-            logprobs=None if self.params.logprobs is None else tuple(self.logprobs[-len(tokens) :]),
+            origins=tuple(self.origins[len(self.origins) - len(tokens) :]),
+            logprobs=self._last_logprobs(len(tokens)),
             rejected=tuple(token for node, token in enumerate(drafted) if node not in kept),
         )
+
+    def _last_logprobs(self, count: int) -> tuple[dict[int, Logprob], ...] | None:
+        if self.params.logprobs is None:
+            return None
+        return tuple(self.logprobs[len(self.logprobs) - count :])
 
     def completion(self, index: int) -> CompletionOutput:
         """Return the reply so far."""
@@ -197,6 +221,7 @@ class Request:
             drafts_at=tuple(counts.drafts_at),
             accepted_at=tuple(counts.accepted_at),
             num_preemptions=counts.num_preemptions,
+            num_cached_tokens=counts.num_cached_tokens,
             queue_seconds=(counts.started or now) - counts.arrived,
             ttft_seconds=(counts.first_token or now) - counts.arrived,
             total_seconds=now - counts.arrived,

@@ -1,7 +1,8 @@
 """One sequence's map from logical slots to physical blocks, and the only way its cache shrinks.
 
 ``reserve`` grows the table, ``compact`` moves the accepted path of a draft behind the committed tokens,
-``truncate`` gives back what lies behind. Nothing else changes which blocks a request owns (design.md, law 5).
+``truncate`` gives back what lies behind, and ``replace`` puts shared blocks of the prefix cache at its end.
+Nothing else changes which blocks a request holds (design.md, law 5).
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ class BlockTable:
         self.blocks: list[int] = []
 
     @property
+    def block_size(self) -> int:
+        """Slots per block."""
+        return self._block_size
+
+    @property
     def capacity(self) -> int:
         """Slots that have a block."""
         return len(self.blocks) * self._block_size
@@ -41,8 +47,15 @@ class BlockTable:
         return max(0, -(-num_slots // self._block_size) - len(self.blocks))
 
     def reserve(self, num_slots: int) -> None:
-        """Own blocks for slots 0 … num_slots - 1. Raises ``CacheFullError``, and then nothing changed."""
+        """Hold blocks for slots 0 … num_slots - 1. Raises ``CacheFullError``, and then nothing changed."""
         self.blocks.extend(self._pool.take(self.blocks_missing(num_slots)))
+
+    def replace(self, start: int, shared: Sequence[int]) -> None:
+        """Hold ``shared`` blocks as numbers ``start`` …, and give back what the table had from there on."""
+        for block in shared:
+            self._pool.share(block)
+        self.truncate(start * self._block_size)
+        self.blocks.extend(shared)
 
     def truncate(self, num_slots: int) -> None:
         """Give back every block that holds no slot below ``num_slots``."""

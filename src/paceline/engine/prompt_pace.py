@@ -1,0 +1,67 @@
+"""How many prompt rows a forward may read beside requests that decode, from what rows were measured to cost.
+
+A step beside a prompt may take ``stretch`` times as long as one without. With R decoding rows (roots and
+drafts) and P prompt rows a forward is taken to last w·r(R) + p·P seconds. w is learnt from forwards without
+prompt rows, p from those with some; so p follows the machine, the model, and how far the prompt has come (its
+attention costs more and more). P = (stretch - 1)·w·r(R) / p.
+
+The clock decides how a prompt is cut, never what is written: rows do not depend on their batch (law 7).
+"""
+
+from __future__ import annotations
+
+from paceline.drafters.verify_cost import VerifyCost
+
+MIN_ROWS = 8
+"""Rows of a prompt that are read in any case, so that it never stands still: the width of one kernel call."""
+_LEAST_ROW = 1 / 256
+"""The least that a row is taken to cost, in one-row forwards."""
+_WEIGHT = 0.2
+"""Of the newest measurement in a mean: about the last ten forwards count."""
+_MOST_SURPRISE = 2.0
+"""A measurement counts for at most so many times the mean: one stall of the machine is not a trend."""
+
+
+class PromptPace:
+    """``stretch``: see the module; infinity reads as many rows as fit. ``cost``: the shape of r."""
+
+    def __init__(self, stretch: float, cost: VerifyCost | None = None) -> None:
+        self._stretch = stretch
+        self._cost = cost or VerifyCost()
+        self._forward_seconds: float | None = None  # w
+        self._row_seconds: float | None = None  # p
+        self._rows_each = 1.0  # decoding rows of one request, drafts included
+
+    def num_rows(self, num_decoding: int, left: int) -> int:
+        """Return how many of ``left`` rows may read prompts beside ``num_decoding`` requests."""
+        if not num_decoding or self._stretch == float("inf"):
+            return left
+        slope = self._cost.mean_slope(len(self._cost.ratios) - 1) if len(self._cost.ratios) > 1 else 1.0
+        w, p = self._forward_seconds, self._row_seconds
+        per_row = max(_LEAST_ROW, slope if w is None or p is None else p / w)
+        spare = (self._stretch - 1.0) * self._r(num_decoding * self._rows_each)
+        return min(left, max(MIN_ROWS, int(spare / per_row)))
+
+    def learn(self, num_decoding: int, decode_rows: int, prompt_rows: int, seconds: float) -> None:
+        """Take the time of one forward."""
+        if decode_rows:
+            self._rows_each = _mean(self._rows_each, decode_rows / num_decoding)
+        if not prompt_rows:
+            self._forward_seconds = _mean(self._forward_seconds, seconds / self._r(decode_rows))
+            return
+        w = self._forward_seconds
+        if w is None and decode_rows:
+            return  # the two shares cannot be told apart yet
+        # A prompt row costs something, whatever one measurement in the noise says.
+        least = 0.0 if w is None else _LEAST_ROW * w
+        rest = seconds - (w or 0.0) * self._r(decode_rows)
+        self._row_seconds = _mean(self._row_seconds, max(rest / prompt_rows, least))
+
+    def _r(self, rows: float) -> float:
+        return self._cost.at(max(1, round(rows)))
+
+
+def _mean(mean: float | None, new: float) -> float:
+    if mean is None:
+        return new
+    return mean + _WEIGHT * (min(new, _MOST_SURPRISE * mean) - mean)

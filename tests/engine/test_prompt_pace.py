@@ -1,0 +1,93 @@
+"""Prompt rows are given out so that a step beside them takes about ``stretch`` times as long."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from paceline.drafters.verify_cost import VerifyCost
+from paceline.engine.prompt_pace import MIN_ROWS, PromptPace
+
+COST = VerifyCost((1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7))
+WIDE = 10_000
+
+
+class Machine:
+    """Forwards that take what the model of the pace says, with noise: w·r(R) + p·P."""
+
+    def __init__(self, w: float, p: float, noise: float = 0.1) -> None:
+        self.w, self.p, self.noise = w, p, noise
+        self.rng = random.Random(1)
+
+    def seconds(self, decode_rows: int, prompt_rows: int) -> float:
+        exact = self.w * COST.at(decode_rows) + self.p * prompt_rows
+        return exact * (1 + self.noise * self.rng.random())
+
+
+def stretch_of(pace: PromptPace, machine: Machine, requests: int, rows_each: int, steps: int = 300) -> float:
+    """Let the pace run; return the mean time of its late steps beside a prompt ÷ the time without one."""
+    late = []
+    for step in range(steps):
+        rows = pace.num_rows(requests, WIDE) if step % 5 else 0
+        seconds = machine.seconds(requests * rows_each, rows)
+        pace.learn(requests, requests * rows_each, rows, seconds)
+        if rows and step > steps // 2:
+            late.append(seconds)
+    return sum(late) / len(late) / machine.seconds(requests * rows_each, 0)
+
+
+@pytest.mark.parametrize("requests", [1, 4, 32])
+@pytest.mark.parametrize("rows_each", [1, 5])
+@pytest.mark.parametrize("p", [0.00005, 0.0004])
+def test_steps_stretch_as_far_as_was_asked(requests: int, rows_each: int, p: float) -> None:
+    stretch = stretch_of(PromptPace(2.0, COST), Machine(0.005, p), requests, rows_each)
+    assert 1.7 < stretch < 2.3
+
+
+def test_it_follows_a_prompt_that_gets_dearer() -> None:
+    """Rows far into a prompt attend to more: p may treble while one prompt is read."""
+    pace, machine = PromptPace(2.0, COST), Machine(0.005, 0.0002)
+    stretch_of(pace, machine, 2, 3)
+    cheap = pace.num_rows(2, WIDE)
+    machine.p *= 3
+    assert 1.7 < stretch_of(pace, machine, 2, 3, steps=100) < 2.3
+    assert pace.num_rows(2, WIDE) < cheap / 2
+
+
+def test_one_stall_of_the_machine_changes_little() -> None:
+    pace, machine = PromptPace(2.0, COST), Machine(0.005, 0.0002)
+    stretch_of(pace, machine, 2, 3)
+    before = pace.num_rows(2, WIDE)
+    pace.learn(2, 6, before, 1.0)
+    assert pace.num_rows(2, WIDE) > before / 1.3
+    pace.learn(2, 6, 0, 1.0)
+    assert pace.num_rows(2, WIDE) < before * 1.3
+
+
+def test_before_anything_was_measured_the_curve_decides() -> None:
+    pace = PromptPace(2.0, COST)
+    assert pace.num_rows(1, WIDE) == 10  # a row costs a tenth of a forward, and one forward is to spare
+    assert pace.num_rows(8, WIDE) == 17
+    assert pace.num_rows(0, WIDE) == WIDE
+    assert pace.num_rows(1, 3) == 3
+    assert PromptPace(math.inf, COST).num_rows(4, 99) == 99
+
+
+def test_a_prompt_never_stands_still() -> None:
+    pace, machine = PromptPace(1.2, COST), Machine(0.001, 0.01)
+    stretch_of(pace, machine, 1, 1)
+    assert pace.num_rows(1, WIDE) == MIN_ROWS
+
+
+def test_times_that_make_no_sense_do_no_harm() -> None:
+    """A forward with a prompt that was faster than one without: the clock jumped, or the machine woke up."""
+    pace = PromptPace(2.0, COST)
+    for _ in range(20):
+        pace.learn(1, 1, 0, 0.005)
+        pace.learn(1, 1, 100, 0.001)
+    assert MIN_ROWS <= pace.num_rows(1, WIDE) <= 256
+    for _ in range(60):
+        pace.learn(1, 1, 20, 0.005 + 20 * 0.0004)
+    assert pace.num_rows(1, WIDE) < 30
