@@ -10,6 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from paceline.cli.bench_load import load
 from paceline.cli.bench_run import run
 
 RUN = "run"
@@ -42,3 +43,4 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command(RUN)(run)
+app.command(LOAD)(load)
