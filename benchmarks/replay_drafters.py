@@ -1,14 +1,17 @@
 """Replay recorded replies through the drafters, without a model: tokens per step, cost, microseconds.
 
-    python benchmarks/replay_drafters.py TRACES.jsonl [--drafter suffix ...] [--budget 7]
+    python benchmarks/replay_drafters.py TRACES.jsonl [--drafter suffix ...] [--budget 7] [--costs FILE]
 
 A trace is one JSON object per line: ``prompt`` and ``reply`` (token ids), ``category`` and ``mode`` (labels),
 and ``top`` (the target's 8 likeliest tokens at each reply position, best first; ``recycle`` and ``auto``
 learn from it); ``record_traces.py`` writes such files. The continuation is known, so each draft is verified
 by comparison; that equals a greedy target, and a sampled one whose noise is tied to positions. ``speed`` is
-tokens per step over the mean verify cost r(rows) of ``VerifyCost``: what the drafts would gain if drafting
-itself were free. Rows the target would compute for rejected nodes are not in a trace, so ``recycle`` does a
-little better live.
+tokens per step over the mean cost of a step by the cost table, drafting included: the speed that the table
+predicts, plain decoding being 1. ``--costs`` takes a table that ``paceline profile`` has written; without it
+the conservative one counts. Traces with what a draft head said (``record_traces.py --head``) let ``auto`` and
+``eagle3`` use it. Rows the target would compute for rejected nodes are not in a trace, so ``recycle`` does a
+little better live. The guard (control/guard.py) stands before every draft of ``auto``, as in an engine.
+``--others N`` decides as in a batch with N other requests that draft nothing.
 
 Texts that loop make every copying drafter look brilliant: traces with less than half distinct 4-grams are
 left out unless ``--loops`` is given.
@@ -23,17 +26,33 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from head_traces import RecordedHead, recorded_drafter
 
-from paceline.drafters.auto import AutoDrafter
+from paceline.config import Acceptance
+from paceline.control.default_costs import CONSERVATIVE_COSTS
+from paceline.control.guard import Guard
+from paceline.drafters.auto import AutoDrafter, AutoOptions, AutoSession
 from paceline.drafters.base import DraftContext, Drafter, DraftSession
+from paceline.drafters.eagle3 import Eagle3Options, Eagle3Session
 from paceline.drafters.ngram import NgramDrafter
 from paceline.drafters.prediction import PredictionDrafter
 from paceline.drafters.recycle import RecycleDrafter
 from paceline.drafters.suffix import SuffixDrafter
 from paceline.drafters.verify_cost import VerifyCost
-from paceline.records import FloatArray, StepObservation, TokenLaw
+from paceline.records import (
+    ALONE,
+    EMPTY_DRAFT,
+    BatchLoad,
+    Draft,
+    FloatArray,
+    HiddenStates,
+    StepObservation,
+    TokenLaw,
+)
+from paceline.theory.cost_table import CostTable
 from paceline.tree import ROOT, TokenTree
 
 
@@ -47,6 +66,7 @@ class Trace:
     reply: tuple[int, ...]
     top: np.ndarray
     prediction: tuple[int, ...] = ()
+    head: tuple[Any, ...] = ()
 
 
 @dataclass
@@ -58,6 +78,7 @@ class Tally:
     drafted: int = 0
     accepted: int = 0
     cost: float = 0.0
+    drafting: float = 0.0
     seconds: float = 0.0
     slowest: float = 0.0
     start_seconds: float = 0.0
@@ -92,6 +113,7 @@ def read_traces(path: Path, loops: bool) -> list[Trace]:
                 tuple(row["reply"]),
                 np.array(row["top"], dtype=np.int32),
                 tuple(row.get("prediction", ())),
+                tuple(row.get("head", ())),
             )
         )
     return traces
@@ -109,28 +131,49 @@ def accepted_path(tree: TokenTree, truth: tuple[int, ...]) -> int:
     return depth
 
 
-def replay_steps(session: DraftSession, trace: Trace, budget: int, cost: VerifyCost, tally: Tally) -> None:
+@dataclass(frozen=True)
+class Rules:
+    """How a replay decides and counts. ``load``: the forward that drafts join."""
+
+    table: CostTable
+    budget: int = 7
+    load: BatchLoad = ALONE
+    guarded: bool = True
+
+
+def replay_steps(session: DraftSession, name: str, trace: Trace, rules: Rules, tally: Tally) -> None:
     """Run one reply through a session: first token from the prompt, then draft, verify, commit."""
     reply, top = trace.reply, trace.top
+    guard = Guard(rules.table, name)
     begin = time.perf_counter()
-    session.observe(
-        StepObservation(
-            reply[:1], 0, verified_tokens=np.array(trace.prompt[-1:], np.int32), top_tokens=top[:1]
-        )
-    )
+    root = np.array(trace.prompt[-1:], np.int32)
+    states = states_of(0, len(trace.prompt)) if trace.head else None
+    session.observe(StepObservation(reply[:1], 0, EMPTY_DRAFT, root, top[:1], states))
     tally.start_seconds += time.perf_counter() - begin
     done = 1
     while done < len(reply):
         begin = time.perf_counter()
-        draft = session.propose(min(budget, len(reply) - done))
+        budget = min(rules.budget, len(reply) - done)
+        if rules.guarded and name == "auto":
+            budget = guard.room(budget, rules.load)
+        draft = EMPTY_DRAFT
+        if budget:
+            if isinstance(session, AutoSession | Eagle3Session):
+                session.meet(rules.load)
+            draft = session.propose(budget)
         elapsed = time.perf_counter() - begin
         accepted = min(accepted_path(draft.tree, reply[done:]), len(reply) - done - 1)
         committed = reply[done : done + accepted + 1]
         verified = np.array(reply[done - 1 : done + accepted], np.int32)
-        step = StepObservation(committed, accepted, draft, verified, top[done : done + accepted + 1])
+        place = len(trace.prompt) + done - 1
+        states = states_of(place, place + accepted + 1) if trace.head else None
+        rows = top[done : done + accepted + 1]
         begin = time.perf_counter()
-        session.observe(step)
+        session.observe(StepObservation(committed, accepted, draft, verified, rows, states))
         elapsed += time.perf_counter() - begin
+        drafting = drafting_cost(session, name, draft, rules.table) if budget else 0.0
+        tally.cost += 1.0 + guard.settle(rules.load, len(draft), drafting, len(committed))
+        tally.drafting += drafting
         tally.seconds += elapsed
         tally.slowest = max(tally.slowest, elapsed)
         tally.steps += 1
@@ -138,27 +181,42 @@ def replay_steps(session: DraftSession, trace: Trace, budget: int, cost: VerifyC
         tally.drafted += len(draft)
         tally.accepted += accepted
         tally.accepted_lengths[accepted] += 1
-        tally.cost += cost.at(1 + len(draft))
         done += len(committed)
 
 
+def drafting_cost(session: DraftSession, name: str, draft: Draft, table: CostTable) -> float:
+    """Return what drafting has cost in the last step, in one-row forwards."""
+    if isinstance(session, AutoSession | Eagle3Session):
+        return session.spent
+    levels = max(draft.tree.depths, default=0)
+    return table.draft(name, levels, len(draft)) if table.knows(name) else 0.0
+
+
+def states_of(start: int, end: int) -> HiddenStates:
+    """Return stand-ins for hidden states: recorded heads only count them."""
+    return HiddenStates(start, np.zeros((end - start, 1), np.float32))
+
+
 def replay(
-    drafter: Drafter, traces: list[Trace], budget: int, cost: VerifyCost
+    drafter: Drafter, traces: list[Trace], rules: Rules, head: RecordedHead | None = None
 ) -> Iterator[tuple[Trace, Tally]]:
     """Yield each trace with its tally; the drafter keeps what it shares from one trace to the next."""
     for number, trace in enumerate(traces):
         tally = Tally()
+        if head is not None:
+            head.trees, head.prompt_length = list(trace.head), len(trace.prompt)
+        rule: Acceptance = "greedy" if trace.mode == "greedy" else "coupled"
         begin = time.perf_counter()
-        session = drafter.start(DraftContext(str(number), trace.prompt, NoSampler(), trace.prediction))
+        session = drafter.start(DraftContext(str(number), trace.prompt, NoSampler(), trace.prediction, rule))
         tally.start_seconds += time.perf_counter() - begin
-        replay_steps(session, trace, budget, cost, tally)
+        replay_steps(session, drafter.name.partition(":")[0], trace, rules, tally)
         session.stop()
         yield trace, tally
 
 
 def add(total: Tally, part: Tally) -> None:
     """Add ``part`` to ``total``."""
-    for name in ("tokens", "steps", "drafted", "accepted", "cost", "seconds", "start_seconds"):
+    for name in ("tokens", "steps", "drafted", "accepted", "cost", "drafting", "seconds", "start_seconds"):
         setattr(total, name, getattr(total, name) + getattr(part, name))
     total.slowest = max(total.slowest, part.slowest)
     for length, count in part.accepted_lengths.items():
@@ -170,7 +228,8 @@ def describe(label: str, tally: Tally) -> str:
     steps = max(tally.steps, 1)
     return (
         f"{label:36s} {tally.tokens:6d} {tally.tokens / steps:7.2f} {tally.drafted / steps:7.2f} "
-        f"{tally.accepted / max(tally.drafted, 1):7.2f} {tally.tokens / max(tally.cost, 1e-9):7.2f} "
+        f"{tally.accepted / max(tally.drafted, 1):7.2f} {tally.drafting / steps:7.3f} "
+        f"{tally.tokens / max(tally.cost, 1e-9):7.3f} "
         f"{1e6 * tally.seconds / steps:7.0f} {1e6 * tally.slowest:8.0f}"
     )
 
@@ -186,30 +245,51 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=7)
     parser.add_argument("--loops", action="store_true", help="keep replies with under half distinct 4-grams")
     parser.add_argument("--vocab-size", type=int, default=262_144)
+    parser.add_argument("--costs", type=Path, help="JSON of a cost table (default: the conservative one)")
+    parser.add_argument("--others", type=int, default=0, help="other requests in the batch")
+    parser.add_argument("--unguarded", action="store_true", help="auto without the guard")
     arguments = parser.parse_args()
+    table = CONSERVATIVE_COSTS
+    if arguments.costs is not None:
+        table = CostTable.from_json(json.loads(arguments.costs.read_text()))
+    load = BatchLoad(1 + arguments.others, 1 + arguments.others)
+    rules = Rules(table, arguments.budget, load, not arguments.unguarded)
     traces = read_traces(arguments.traces, arguments.loops)
-    print(f"{'':36s} tokens  per step drafted accept   speed  µs/step  slowest")
+    print(f"{'':36s} tokens  per step drafted accept   draft   speed  µs/step  slowest")
     for name in arguments.drafter or ["ngram", "suffix", "recycle", "prediction", "auto"]:
         totals: dict[str, Tally] = defaultdict(Tally)
         for mode in sorted({trace.mode for trace in traces}):
             # A fresh drafter per mode: the replies of the other mode answer the same prompts.
             chosen = [trace for trace in traces if trace.mode == mode]
-            drafter = cheap_drafter(name, arguments.vocab_size)
-            for trace, tally in replay(drafter, chosen, arguments.budget, VerifyCost()):
+            head = RecordedHead() if all(trace.head for trace in chosen) else None
+            drafter = built_drafter(name, arguments.vocab_size, table, head)
+            for trace, tally in replay(drafter, chosen, rules, head):
                 add(totals[f"{mode} {trace.category}"], tally)
                 add(totals[mode], tally)
         for label in sorted(totals):
             print(describe(f"{name} {label}", totals[label]))
 
 
-def cheap_drafter(name: str, vocab_size: int) -> Drafter:
-    """Build a drafter that needs no model."""
+def built_drafter(name: str, vocab_size: int, table: CostTable, head: RecordedHead | None = None) -> Drafter:
+    """Build a drafter without a model, planning by ``table``; ``head``: recorded trees, if there are any."""
+    drafting = table.cost_of("eagle3")
+    cost = VerifyCost.of(table)
+    options = Eagle3Options(verify_cost=cost, step_cost=drafting.per_level, catch_up_cost=drafting.fixed)
+    recorded = None if head is None else recorded_drafter(head, vocab_size, options)
+    if name == "eagle3":
+        if recorded is None:
+            raise SystemExit("the traces hold no head: record them with record_traces.py --head")
+        return recorded
     builders: dict[str, Callable[[], Drafter]] = {
         "ngram": NgramDrafter,
         "suffix": SuffixDrafter,
         "recycle": lambda: RecycleDrafter(vocab_size),
         "prediction": PredictionDrafter,
-        "auto": lambda: AutoDrafter(vocab_size),
+        "auto": lambda: AutoDrafter(
+            vocab_size,
+            AutoOptions(verify_cost=cost, ask_cost=table.cost_of("auto").fixed, eagle3=options),
+            recorded,
+        ),
     }
     return builders[name]()
 

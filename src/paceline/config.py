@@ -77,12 +77,14 @@ class SpecConfig(Settings):
     ``drafter``: a name of the registry. ``num_draft_tokens``: most nodes of one draft; ``None`` means 7, or 0
     for the drafter ``none``. ``acceptance``: see ``engine/accept.py``; ``auto`` picks by draft and request.
     At temperature 0 every rule keeps exactly the target's argmax, so requests at temperature 0 are always
-    legal.
+    legal. ``guard``: silence a drafter that loses time in a request (control/guard.py); ``None``: only
+    ``auto``, as whoever names another drafter gets what it drafts.
     """
 
     drafter: str = "auto"
     num_draft_tokens: int | None = None
     acceptance: Acceptance = "auto"
+    guard: bool | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.drafter, str) or not self.drafter:
@@ -95,6 +97,12 @@ class SpecConfig(Settings):
                 f"choose a drafter or drop it"
             )
         check_choice("acceptance", self.acceptance, get_args(Acceptance))
+        if self.guard is not None:
+            check_bool("guard", self.guard)
+
+    def is_guarded(self, drafter: str) -> bool:
+        """Return whether requests with ``drafter`` are guarded against losing time."""
+        return drafter == "auto" if self.guard is None else self.guard
 
     @property
     def draft_limit(self) -> int:
@@ -115,7 +123,8 @@ class EngineConfig(Settings):
     (float32 bits) that each committed token was chosen from. ``enable_prefix_caching``: keep what was
     computed of ended requests as long as there is room, for others that begin alike. ``max_queue``: requests
     that may wait; ``None`` for any number. ``prompt_stretch``: how many times longer a step may take because
-    it reads prompts beside requests that decode; infinity fills every forward.
+    it reads prompts beside requests that decode; infinity fills every forward. ``record_decisions``: keep
+    what was drafted in each step and why (``paceline generate --explain``).
     """
 
     max_model_len: int
@@ -126,6 +135,7 @@ class EngineConfig(Settings):
     enable_prefix_caching: bool = True
     max_queue: int | None = None
     prompt_stretch: float = 2.0
+    record_decisions: bool = False
 
     def __post_init__(self) -> None:
         check_int("max_model_len", self.max_model_len, 2)
@@ -138,6 +148,7 @@ class EngineConfig(Settings):
         )
         check_int("max_draft_rows", self.max_draft_rows, 1)
         check_bool("record_logit_hashes", self.record_logit_hashes)
+        check_bool("record_decisions", self.record_decisions)
         check_bool("enable_prefix_caching", self.enable_prefix_caching)
         if self.max_queue is not None:
             check_int("max_queue", self.max_queue, 1, hint="None for any number")

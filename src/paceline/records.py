@@ -67,6 +67,21 @@ EMPTY_DRAFT = Draft()
 
 
 @dataclass(frozen=True, slots=True)
+class BatchLoad:
+    """The forward that a draft would join.
+
+    ``num_rows``: its rows so far: pending tokens of all requests (this one's root included) and the drafts
+    made before this one. ``num_deciding``: requests that choose a token in it, this one included.
+    """
+
+    num_rows: int = 1
+    num_deciding: int = 1
+
+
+ALONE = BatchLoad()
+
+
+@dataclass(frozen=True, slots=True)
 class HiddenStates:
     """The target's hidden states of positions ``start`` … ``start + N - 1`` of one request.
 

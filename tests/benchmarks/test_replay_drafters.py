@@ -61,8 +61,9 @@ def test_recorded_traces_can_be_replayed(tmp_path: Path, monkeypatch: pytest.Mon
         assert trace.top.shape == (len(trace.reply), 8)
     greedy = traces[0]
     assert [row[0] for row in greedy.top.tolist()] == list(greedy.reply)
+    table = replay_drafters.CONSERVATIVE_COSTS
     played = replay_drafters.replay(
-        replay_drafters.cheap_drafter("auto", 512), traces, 7, replay_drafters.VerifyCost()
+        replay_drafters.built_drafter("auto", 512, table), traces, replay_drafters.Rules(table)
     )
     tallies = [tally for _, tally in played]
     assert [tally.tokens for tally in tallies] == [len(trace.reply) - 1 for trace in traces]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.drafters.auto import AutoDrafter, AutoOptions, Trust
+from paceline.drafters.auto import AutoDrafter, AutoOptions
 from paceline.drafters.suffix import SuffixOptions
 from paceline.drafters.verify_cost import VerifyCost
 from paceline.errors import ConfigError
@@ -81,17 +81,6 @@ def test_drafts_fit_the_budget_and_are_trees(
     play(AutoDrafter(64).start(context(prompt, prediction)), prompt, reply, budget)
 
 
-def test_trust_follows_the_promises() -> None:
-    trust = Trust()
-    assert trust.factor == 1.0
-    for _ in range(60):
-        trust.learn(promised=2.0, accepted=0)
-    assert trust.factor == 0.25
-    for _ in range(60):
-        trust.learn(promised=2.0, accepted=2)
-    assert trust.factor == pytest.approx(1.0, abs=0.05)
-
-
 def test_a_step_costs_well_under_a_forward() -> None:
     """The bar is 0.15 ms per step beside a forward of 4 to 5 ms; CPU time, so neighbours do not count."""
     prompt, reply = random_tokens(8, 600, 300), random_tokens(9, 300, 300)
@@ -108,7 +97,7 @@ def test_a_step_costs_well_under_a_forward() -> None:
     assert spent / len(reply) < 150e-6
 
 
-@pytest.mark.parametrize("values", [{"confident": 2.0}, {"silent_after": 0}, {"probe_nodes": 0}])
+@pytest.mark.parametrize("values", [{"confident": 2.0}, {"ask_cost": -1.0}, {"use_head": 1}])
 def test_options_out_of_range_are_named(values: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=f"auto: {next(iter(values))}"):
         AutoOptions(**values)  # type: ignore[arg-type]

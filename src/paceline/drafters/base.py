@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from paceline.config import Acceptance
-from paceline.records import Draft, FloatArray, StepObservation, TokenLaw
+from paceline.control.decisions import Decision
+from paceline.records import BatchLoad, Draft, FloatArray, StepObservation, TokenLaw
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +21,14 @@ class DrafterCapabilities:
     ``can_branch``: drafts may be trees. ``gives_probabilities``: drafts are sampled and carry laws.
     ``num_top_tokens``: how many of the target's best successors per verified row it wants to observe.
     ``state_layers``: target layers whose incoming hidden states it wants to observe, as for
-    ``Executor.forward_with_states``.
+    ``Executor.forward_with_states``. ``is_adaptive``: its sessions are :class:`AdaptiveSession` objects.
     """
 
     can_branch: bool = False
     gives_probabilities: bool = False
     num_top_tokens: int = 0
     state_layers: tuple[int, ...] = ()
+    is_adaptive: bool = False
 
 
 class TokenSampler(Protocol):
@@ -48,6 +50,7 @@ class DraftContext:
     ``prompt_token_ids``: the prompt. ``sampler``: see :class:`TokenSampler`. ``prediction``: token ids the
     caller expects in the reply, if any (OpenAI predicted outputs). ``rule``: how drafts are accepted; never
     ``auto``. ``greedy`` and ``coupled`` compare tokens, the others weigh a sampled draft by its law.
+    ``explain``: whether an adaptive session keeps a record of its last decision.
     """
 
     request_id: str
@@ -55,6 +58,7 @@ class DraftContext:
     sampler: TokenSampler
     prediction: tuple[int, ...] = ()
     rule: Acceptance = "greedy"
+    explain: bool = False
 
 
 class DraftSession(Protocol):
@@ -75,6 +79,27 @@ class DraftSession(Protocol):
 
     def stop(self) -> None:
         """Release everything held for the request. Called exactly once, on cancellation too."""
+        ...
+
+
+class AdaptiveSession(DraftSession, Protocol):
+    """A session that chooses how much to draft by what the forward holds already.
+
+    ``spent``: what drafting has cost in this step, in one-row target forwards. ``wants_top_tokens``: whether
+    the target's best successors are worth computing for it now. ``decision``: what it chose last and why;
+    ``None`` unless :attr:`DraftContext.explain` was set.
+    """
+
+    spent: float
+
+    @property
+    def wants_top_tokens(self) -> bool: ...
+
+    @property
+    def decision(self) -> Decision | None: ...
+
+    def meet(self, load: BatchLoad) -> None:
+        """Take the load of the next forward. Called once before each :meth:`propose`."""
         ...
 
 

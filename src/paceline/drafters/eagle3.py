@@ -17,16 +17,18 @@ from typing import Literal
 import numpy as np
 
 from paceline.config import Settings, check_choice, check_float, check_int
+from paceline.control.decisions import Decision
+from paceline.control.default_costs import CATCH_UP_COST, LEVEL_COST
+from paceline.control.estimates import DepthEstimates
 from paceline.drafters.base import DraftContext, DrafterCapabilities
-from paceline.drafters.head_pace import HeadPace
+from paceline.drafters.head_pace import HeadCost, HeadPace
 from paceline.drafters.head_sequence import HeadSequence
-from paceline.drafters.scored_tree import ConfidenceTable, ScoredTree, best_nodes
-from paceline.drafters.trust import Trust
+from paceline.drafters.scored_tree import ConfidenceTable, ScoredTree, best_nodes, corrected
 from paceline.drafters.verify_cost import VerifyCost
 from paceline.errors import ConfigError, DrafterError
 from paceline.executors.eagle3 import DraftedTree, DraftShape, Eagle3Executor
 from paceline.kv.block_pool import BlockPool
-from paceline.records import EMPTY_DRAFT, Draft, FloatArray, StepObservation, TokenLaw
+from paceline.records import ALONE, EMPTY_DRAFT, BatchLoad, Draft, FloatArray, StepObservation, TokenLaw
 from paceline.tree import ROOT
 
 Sampling = Literal["tree", "chain"]
@@ -35,13 +37,15 @@ Sampling = Literal["tree", "chain"]
 @dataclass(frozen=True, slots=True)
 class Eagle3Options(Settings):
     """``verify_cost``: the curve r(M). ``step_cost``: c, time of one draft step ÷ time of a one-row target
-    forward. ``max_depth``: most levels of a draft; ``width``: nodes per level that are drafted on from (1: a
-    chain). ``sampling``: what requests that sample are drafted by: ``tree``, the likeliest tokens, or
-    ``chain``, tokens drawn from the head.
+    forward. ``catch_up_cost``: the same for what a draft costs beyond its steps, since the first one also
+    reads what was committed. ``max_depth``: most levels of a draft; ``width``: nodes per level that are
+    drafted on from (1: a chain). ``sampling``: what requests that sample are drafted by: ``tree``, the
+    likeliest tokens, or ``chain``, tokens drawn from the head.
     """
 
     verify_cost: VerifyCost = field(default_factory=VerifyCost)
-    step_cost: float = 0.03
+    step_cost: float = LEVEL_COST
+    catch_up_cost: float = CATCH_UP_COST
     max_depth: int = 7
     width: int = 3
     sampling: Sampling = "tree"
@@ -50,9 +54,15 @@ class Eagle3Options(Settings):
         if not isinstance(self.verify_cost, VerifyCost):
             raise ConfigError(f"eagle3: verify_cost={self.verify_cost!r}: give a VerifyCost")
         check_float("eagle3: step_cost", self.step_cost, 0.0, 10.0)
+        check_float("eagle3: catch_up_cost", self.catch_up_cost, 0.0, 10.0)
         check_int("eagle3: max_depth", self.max_depth, 1, 64)
         check_int("eagle3: width", self.width, 1, 64)
         check_choice("eagle3: sampling", self.sampling, ("tree", "chain"))
+
+    @property
+    def drafting(self) -> HeadCost:
+        """What a draft costs by its levels."""
+        return HeadCost(self.catch_up_cost, self.step_cost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +77,8 @@ class Eagle3Head:
 class Eagle3Session:
     """Drafting for one request.
 
-    ``pace``: what the head has shown. ``spent``: cost of the last :meth:`grow` in one-row target forwards.
+    ``pace``: what the head has shown. ``estimates``: how often it was right at each depth. ``spent``: what
+    drafting has cost in this step, in one-row target forwards.
 
     The head's cache follows the target's states, not its own drafts: see :class:`HeadSequence`.
     """
@@ -75,15 +86,15 @@ class Eagle3Session:
     __slots__ = (
         "_executor",
         "_grown",
+        "_load",
         "_num_levels",
         "_options",
         "_padded",
-        "_paths",
         "_sampler",
         "_samples",
         "_sequence",
         "_table",
-        "_trust",
+        "estimates",
         "pace",
         "spent",
     )
@@ -105,16 +116,30 @@ class Eagle3Session:
         # Ids outside the draft vocabulary are never drawn.
         self._padded: FloatArray = np.full(vocab_size if self._samples else 0, -np.inf, dtype=np.float32)
         self._grown = ScoredTree()
-        self._paths: list[float] = []
         self._num_levels = 0
-        self._trust = Trust()
-        self.pace = HeadPace(options.verify_cost, options.step_cost)
+        self._load = ALONE
+        self.estimates = DepthEstimates()
+        self.pace = HeadPace(options.verify_cost, options.drafting, context.rule == "greedy")
         self.spent = 0.0
+
+    @property
+    def wants_top_tokens(self) -> bool:
+        """A head asks for states, not for successors."""
+        return False
+
+    @property
+    def decision(self) -> Decision | None:
+        """Nothing is recorded: it chooses by one number, what the head has promised."""
+        return None
 
     @property
     def num_cached(self) -> int:
         """Pairs whose keys and values the head holds."""
         return self._sequence.cached
+
+    def meet(self, load: BatchLoad) -> None:
+        """Take what the next forward holds already: the more, the less is drafted."""
+        self._load = load
 
     def propose(self, budget: int) -> Draft:
         """Return the tree or chain that promises the most tokens per second.
@@ -122,24 +147,21 @@ class Eagle3Session:
         Empty while the states of the prompt have not come, past the head's context, while other requests hold
         so many blocks of its cache that this one does not fit, and where the head does not pay.
         """
+        self.spent = 0.0
         if self._samples:
             return self._propose_chain(budget)
-        if not self.pace.pays(1.0):
+        if not self.pace.pays(1.0, self._load):
             return EMPTY_DRAFT
-        tree = self.grow(budget, self._trust.factor)
+        tree = self.grow(budget, self._load)
         if tree is None:
             return EMPTY_DRAFT
-        self._paths, factor = tree.paths, self._trust.factor
-        choice = self._options.verify_cost.best([path * factor for path in tree.paths], budget, self.spent)
-        self.pace.promised(choice.speed)
+        choice = self._options.verify_cost.best(tree.paths, budget, self.spent, self._load)
+        self.pace.promised(choice.speed, tree.paths, self._num_levels)
         return tree.draft(choice.count)
 
     def observe(self, step: StepObservation) -> None:
         """Learn how the last draft fared and take the states of the tokens it confirmed."""
         if step.committed:
-            verified = len(step.draft)
-            if verified and self._paths:
-                self._trust.learn(sum(self._paths[:verified]), step.num_accepted_tokens)
             self.learn(step)
         self._sequence.observe(step.states, step.committed)
 
@@ -147,17 +169,27 @@ class Eagle3Session:
         """Give the blocks back."""
         self._sequence.release()
 
-    def grow(self, limit: int, factor: float = 1.0) -> ScoredTree | None:
+    @property
+    def num_levels(self) -> int:
+        """Levels of the last draft."""
+        return self._num_levels
+
+    @property
+    def grown(self) -> ScoredTree:
+        """Candidates of this step, as the head promised them."""
+        return self._grown
+
+    def grow(self, limit: int, load: BatchLoad = ALONE) -> ScoredTree | None:
         """Return up to ``limit`` candidates, likeliest path first, in one native call.
 
-        ``None`` when it cannot run now. ``factor``: how much likelier or unlikelier paths have turned out
-        than they were estimated.
+        ``None`` when it cannot run now. Path probabilities are those that this request has borne out.
         """
+        self._load = load
         levels = self._room(min(limit, self._options.max_depth))
         if levels <= 0:
             return None
         width = min(self._options.width, limit)
-        least = self.pace.least_parent(limit, factor)
+        least = self.pace.least_parent(limit, self.estimates.factor, self._load)
         shape = DraftShape(limit, levels, width, min_parent_log_prob=least)
         opened = self._sequence.open(spare=shape.num_slots)
         if opened is None:
@@ -166,33 +198,20 @@ class Eagle3Session:
         drafted = self._executor.draft(batch, states, shape)
         self._sequence.close()
         tree = self._grown = self._scored(drafted)
-        self.spent = self._options.step_cost * max(1, self._num_levels)
-        return tree
+        self.spent = self._options.drafting.at(max(1, self._num_levels))
+        return corrected(tree, self.estimates)
 
     def learn(self, step: StepObservation) -> None:
         """Compare the last candidates with what was committed, whether or not they were verified."""
-        self._grown.learn(self._table, step.committed)
+        grown = self._grown
+        grown.learn(self._table, step.committed)
         if self._num_levels:
-            accepted = self._num_right(step)
+            accepted = step.num_accepted_tokens
+            if len(grown):
+                accepted = self.estimates.learn_tree(grown.tokens, grown.parents, grown.paths, step.committed)
             self.pace.learn(self._num_levels, accepted, len(step.committed))
         self._grown = ScoredTree()
-        self._paths = []
         self._num_levels = 0
-
-    def _num_right(self, step: StepObservation) -> int:
-        """Return how many committed tokens lie on one path of the candidates."""
-        if not len(self._grown):
-            return step.num_accepted_tokens
-        children = {
-            (parent, token): node
-            for node, (parent, token) in enumerate(zip(self._grown.parents, self._grown.tokens, strict=True))
-        }
-        node, depth = ROOT, 0
-        for token in step.committed:
-            if (node, token) not in children:
-                break
-            node, depth = children[node, token], depth + 1
-        return depth
 
     def _scored(self, drafted: DraftedTree) -> ScoredTree:
         """Return the drafted nodes with the acceptance this head has shown at their confidence."""
@@ -221,8 +240,8 @@ class Eagle3Session:
         room = self._room(min(budget, self._options.max_depth))
         if room <= 0:
             return EMPTY_DRAFT
-        asked = self.pace.pays(1.0)
-        depth = max(1, self.pace.chain_depth(room)) if asked else 0
+        asked = self.pace.pays(1.0, self._load)
+        depth = max(1, self.pace.chain_depth(room, self._load)) if asked else 0
         opened = self._sequence.open(spare=depth) if depth else None
         if opened is None:
             return EMPTY_DRAFT
@@ -241,6 +260,7 @@ class Eagle3Session:
             batch, carried = self._sequence.step(token, depth=len(tokens) - 1), out[-1:].copy()
         self._sequence.close()
         self._num_levels = depth
+        self.spent = self._options.drafting.at(depth)
         return Draft.chain(tokens, laws or None)
 
     def _in_target_ids(self, logits: FloatArray) -> FloatArray:
@@ -275,6 +295,7 @@ class Eagle3Drafter:
         return DrafterCapabilities(
             can_branch=self.options.width > 1,
             gives_probabilities=self.options.sampling == "chain",
+            is_adaptive=True,
             state_layers=tuple(self.head.executor.state_layers),
         )
 

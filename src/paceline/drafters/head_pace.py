@@ -1,36 +1,80 @@
 """When asking a draft head pays, and how far to go on: learned per request, without a clock.
 
-All speeds are expected tokens per time of a one-row target forward, so plain decoding has speed 1.
+All speeds are expected tokens per plain token's time, so plain decoding has speed 1 in any batch.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from paceline.drafters.verify_cost import VerifyCost
+from paceline.records import ALONE, BatchLoad
 
-_FIRST_SPEED = 1.4  # what a head is taken to reach before it has shown anything
 _KEEP_SPEED = 0.9
-_PROBE_EVERY = 16  # steps of silence after which the head is tried again
+_PROBE_EVERY = 16  # steps of silence after which the head is tried again, at least
+_PROBE_SHARE = 0.01  # of the time, at most, goes to such trials
+_LONGEST_WAIT = 4  # times the first wait: trials that show nothing become rarer
 _FIRST_RATE = 0.6
 _RATE_TRIALS = 6.0  # trials the first rate is worth
 _KEEP_RATE = 0.97
+_FIRST_LEVELS = 3.0
+
+# What a head is taken to reach before it has shown anything: path probabilities of its best nodes, as
+# measured on Spec-Bench with SmolLM2's head (docs/controller.md), greedily and at temperature 1.
+_FIRST_PATHS = {
+    True: (0.39, 0.20, 0.12, 0.08, 0.07, 0.05, 0.04),
+    False: (0.24, 0.10, 0.07, 0.04, 0.03, 0.02, 0.02),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HeadCost:
+    """What drafting costs, in one-row target forwards.
+
+    ``catch_up``: the first pass of a draft beyond a later one, since it also reads what was committed.
+    ``step``: c, each level.
+    """
+
+    catch_up: float
+    step: float
+
+    def at(self, levels: float) -> float:
+        """Return the cost of a draft of ``levels`` levels."""
+        return self.catch_up + self.step * levels
 
 
 class HeadPace:
     """What one request has shown of a head.
 
-    ``step_cost``: c, time of one draft step ÷ time of a one-row target forward. ``rate``: acceptance of one
-    more level, given that the one before was accepted. ``speed``: what steps with the head promised of late.
+    ``rate``: acceptance of one more level, given that the one before was accepted. ``speed``: what steps with
+    the head promised of late, in batches like the present one. ``is_greedy``: whether the request takes the
+    argmax, which a head guesses far better than draws.
     """
 
-    __slots__ = ("_accepted", "_cost", "_silent_steps", "_tried", "speed", "step_cost")
+    __slots__ = (
+        "_accepted",
+        "_cost",
+        "_deciding",
+        "_levels",
+        "_paths",
+        "_silent_steps",
+        "_tried",
+        "_wait",
+        "drafting",
+        "speed",
+    )
 
-    def __init__(self, cost: VerifyCost, step_cost: float) -> None:
+    def __init__(self, cost: VerifyCost, drafting: HeadCost, is_greedy: bool = True) -> None:
         self._cost = cost
-        self.step_cost = step_cost
-        self.speed = _FIRST_SPEED
+        self.drafting = drafting
+        self._paths = list(_FIRST_PATHS[is_greedy])
+        self._levels = _FIRST_LEVELS
+        self._deciding = 0  # requests of the batch that ``speed`` holds for
+        self.speed = 1.0
         self._silent_steps = 0
+        self._wait = 1
         self._accepted = self._tried = 0.0
 
     @property
@@ -38,23 +82,34 @@ class HeadPace:
         """Mean of a beta posterior over exponentially weighted trials."""
         return (self._accepted + _FIRST_RATE * _RATE_TRIALS) / (self._tried + _RATE_TRIALS)
 
-    def pays(self, speed_without: float) -> bool:
+    def pays(self, speed_without: float, load: BatchLoad = ALONE) -> bool:
         """Return whether to ask the head in this step; without hope it is still probed now and then.
 
         ``speed_without``: what the step promises without it (1: plain decoding).
         """
+        if load.num_deciding != self._deciding:
+            self._deciding = load.num_deciding
+            self.speed = self._expected_speed(load)
         if self.speed > speed_without * (1.0 + self._cost.min_gain):
-            self._silent_steps = 0
+            self._silent_steps, self._wait = 0, 1
             return True
         self._silent_steps += 1
-        if self._silent_steps < _PROBE_EVERY:
+        price = self.drafting.at(self._levels) / self._cost.share(load)
+        if self._silent_steps < self._wait * max(_PROBE_EVERY, price / _PROBE_SHARE):
             return False
-        self._silent_steps = 0
+        self._silent_steps, self._wait = 0, min(_LONGEST_WAIT, 2 * self._wait)
         return True
 
-    def promised(self, speed: float) -> None:
-        """Learn what a step in which the head was asked promises, its own cost counted."""
+    def promised(self, speed: float, paths: Sequence[float] = (), levels: int = 0) -> None:
+        """Learn what a step in which the head was asked promises, its own cost counted.
+
+        ``paths``: of the candidates, falling; ``levels`` it went down.
+        """
         self.speed = _KEEP_SPEED * self.speed + (1.0 - _KEEP_SPEED) * speed
+        self._levels = _KEEP_SPEED * self._levels + (1.0 - _KEEP_SPEED) * levels
+        for rank, mean in enumerate(self._paths):
+            path = paths[rank] if rank < len(paths) else 0.0
+            self._paths[rank] = _KEEP_SPEED * mean + (1.0 - _KEEP_SPEED) * path
 
     def learn(self, num_levels: int, num_accepted: int, num_committed: int) -> None:
         """Learn from a draft of ``num_levels`` levels of which the first ``num_accepted`` were right.
@@ -66,7 +121,7 @@ class HeadPace:
             self._tried = self._tried * _KEEP_RATE + 1.0
             self._accepted = self._accepted * _KEEP_RATE + accepted
 
-    def least_parent(self, limit: int, factor: float) -> float:
+    def least_parent(self, limit: int, factor: float, load: BatchLoad = ALONE) -> float:
         """Return the log-probability of a path from which one more draft step behind it can pay.
 
         A step behind a path of probability p gains at most p · rate tokens and costs c and a row to verify;
@@ -74,18 +129,25 @@ class HeadPace:
         probabilities. (In simulations of calibrated heads the best threshold was 0.5 to 0.6 for c from 0.03
         to 0.1, which is what this gives, and it was 2 to 10 % faster than one that drops such nodes as well.)
         """
-        price = self.step_cost + self._cost.mean_slope(limit)
+        price = (self.drafting.step + self._cost.mean_slope(limit, load)) / self._cost.share(load)
         least = max(1.0, self.speed) * price / (self.rate * factor)
         return math.log(min(1.0, max(1e-6, least)))
 
-    def chain_depth(self, limit: int) -> int:
+    def chain_depth(self, limit: int, load: BatchLoad = ALONE) -> int:
         """Return how long a chain promises the most speed, by the mean rate alone; 0 when none pays."""
+        share, base = self._cost.share(load), self._cost.at(load.num_rows)
         best, best_depth, expected, path = 1.0 + self._cost.min_gain, 0, 1.0, 1.0
         for depth in range(1, limit + 1):
             path *= self.rate
             expected += path
-            speed = expected / (self._cost.at(depth + 1) + self.step_cost * depth)
+            added = self._cost.at(load.num_rows + depth) - base + self.drafting.at(depth)
+            speed = expected * share / (share + added)
             if speed > best:
                 best, best_depth = speed, depth
         self.speed = best if best_depth else 1.0
         return best_depth
+
+    def _expected_speed(self, load: BatchLoad) -> float:
+        """Return what an average draft promises in such a batch."""
+        spent = self.drafting.at(self._levels)
+        return self._cost.best(self._paths, len(self._paths), spent, load).speed

@@ -8,7 +8,9 @@ a drafter's raw estimates into the acceptance that this request has really shown
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
+from paceline.control.estimates import DepthEstimates
 from paceline.records import EMPTY_DRAFT, Draft
 from paceline.tree import ROOT, TokenTree
 
@@ -148,3 +150,40 @@ def best_nodes(tree: ScoredTree, limit: int) -> ScoredTree:
     for node in order:
         place[node] = best.add(tree.tokens[node], place[tree.parents[node]], tree.raws[node], paths[node])
     return best
+
+
+def corrected(tree: ScoredTree, estimates: DepthEstimates) -> ScoredTree:
+    """Return the tree with the probabilities that its drafter has borne out at each depth, best first."""
+    paths = estimates.paths(tree.parents, tree.paths)
+    likely = ScoredTree()
+    likely.tokens, likely.parents, likely.raws, likely.paths = tree.tokens, tree.parents, tree.raws, paths
+    if all(above >= below for above, below in pairwise(paths)):
+        return likely
+    return best_nodes(likely, len(likely))
+
+
+def likeliest_leaf(tree: ScoredTree) -> int:
+    """Return the node at the end of the path that starts at the root and follows the likeliest child."""
+    leaf = ROOT
+    for node, parent in enumerate(tree.parents):
+        if parent == leaf:  # nodes come best first, so this is the likeliest child
+            leaf = node
+    return leaf
+
+
+def graft(tree: ScoredTree, node: int, more: ScoredTree) -> ScoredTree:
+    """Return ``tree`` with ``more``, whose paths begin behind ``node``, hung below it; best first."""
+    whole = ScoredTree()
+    whole.tokens, whole.parents = list(tree.tokens), list(tree.parents)
+    whole.raws, whole.paths = list(tree.raws), list(tree.paths)
+    known = {pair: i for i, pair in enumerate(zip(tree.parents, tree.tokens, strict=True))}
+    place = {ROOT: node}
+    for index, (token, parent) in enumerate(zip(more.tokens, more.parents, strict=True)):
+        path = tree.paths[node] * more.paths[index]
+        found = known.get((place[parent], token), ROOT)
+        if found == ROOT:
+            found = whole.add(token, place[parent], more.raws[index], path)
+        else:
+            whole.paths[found] = max(whole.paths[found], path)
+        place[index] = found
+    return best_nodes(whole, len(whole))

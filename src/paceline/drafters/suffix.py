@@ -150,6 +150,28 @@ class SuffixSession:
             order = self._expand(heap, order, index, tree, node, below, matched)
         return tree
 
+    def grow_behind(self, path: Sequence[int], limit: int) -> ScoredTree:
+        """Return candidates for what follows ``path``, tokens that another drafter put behind the text.
+
+        Only a run that ends with the whole path and begins in the text counts, so that the path is borne out
+        by a copy. These candidates are not counted as trials of this session's own.
+        """
+        tree = ScoredTree()
+        text, most = self._index.text, self._options.max_match - len(path)
+        for matched in range(min(most, self._index.match_length + 1), 0, -1):
+            place = self._index.find([*text[len(text) - matched :], *path])
+            if place != NOWHERE:
+                heap: list[_Candidate] = []
+                self._used = self._tables[0]
+                length = matched + len(path)
+                order = self._expand(heap, 0, self._index, tree, ROOT, place, length)
+                while heap and len(tree) < limit:
+                    likely, _, raw, token, parent, below, depth = heappop(heap)
+                    node = tree.add(token, parent, raw, -likely)
+                    order = self._expand(heap, order, self._index, tree, node, below, depth)
+                break
+        return tree
+
     def _longest_place(self) -> tuple[SuffixIndex, int, int]:
         """Return the index, place and length of the longest match; the request's own tokens win a tie."""
         own = self._index

@@ -1,24 +1,105 @@
-"""Ask a request's drafter for at most its budget, and trust nothing it says."""
+"""Ask the drafters of a forward, one after another, for at most their budgets; trust nothing they say.
+
+Each is told how many rows the forward has by then, so that those who adapt draft less in a full batch. Before
+a guarded request's drafter is asked, its ledger says how much it may lose; behind the step the ledger is
+settled. What is drafted never changes a reply.
+"""
 
 from __future__ import annotations
 
-from paceline.drafters.base import DraftSession
-from paceline.engine.scheduler import Plan
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from paceline.control.decisions import Decision, StepRecord
+from paceline.control.guard import Guard
+from paceline.drafters.base import AdaptiveSession, DraftSession
 from paceline.errors import DrafterError
-from paceline.records import EMPTY_DRAFT, Draft
+from paceline.records import ALONE, EMPTY_DRAFT, BatchLoad, Draft
+
+if TYPE_CHECKING:
+    from paceline.engine.scheduler import Plan
 
 
-def propose(plan: Plan, vocab_size: int) -> Draft:
+@dataclass(slots=True)
+class Pacing:
+    """How one request's drafting is bounded and recorded.
+
+    ``guard``: the ledger that counts its costs. ``is_guarded``: whether the ledger also bounds the drafts.
+    ``is_adaptive``: its session is an :class:`AdaptiveSession`. ``records``: one per verify step, ``None``
+    unless wanted. The others are of the present step; ``wants_top_tokens``, ``spent`` and ``decision`` as in
+    an adaptive session.
+    """
+
+    guard: Guard
+    is_guarded: bool = False
+    is_adaptive: bool = False
+    records: list[StepRecord] | None = None
+    load: BatchLoad = ALONE
+    budget: int = 0
+    num_refused: int = 0
+    is_asked: bool = False
+    wants_top_tokens: bool = True
+    spent: float = 0.0
+    decision: Decision | None = None
+
+    def open(self, budget: int, load: BatchLoad) -> int:
+        """Return how many nodes may be drafted in a step with ``load``."""
+        self.load = load
+        self.budget = self.guard.room(budget, load) if self.is_guarded else budget
+        self.num_refused = budget - self.budget
+        self.is_asked = self.budget > 0
+        self.wants_top_tokens = not self.is_adaptive
+        self.spent, self.decision = 0.0, None
+        return self.budget
+
+    def ask(self, session: DraftSession) -> Draft:
+        """Return the session's draft, and note what it says of itself."""
+        if not self.is_adaptive:
+            draft = session.propose(self.budget)
+            self.spent = self.guard.drafting(max(draft.tree.depths, default=0))
+            return draft
+        adaptive = cast(AdaptiveSession, session)
+        adaptive.meet(self.load)
+        draft = adaptive.propose(self.budget)
+        self.spent, self.decision = adaptive.spent, adaptive.decision
+        self.wants_top_tokens = adaptive.wants_top_tokens
+        return draft
+
+    def settle(self, position: int, num_drafted: int, num_accepted: int, num_committed: int) -> None:
+        """Book what a step cost and brought, and record it. ``position``: output tokens before it."""
+        cost = self.guard.settle(self.load, num_drafted, self.spent, num_committed)
+        if self.records is not None:
+            step = (num_drafted, num_accepted, num_committed)
+            offered = (self.load, self.budget, self.num_refused)
+            self.records.append(StepRecord(position, *offered, *step, cost, self.decision))
+
+
+def propose_all(plans: Sequence[Plan], vocab_size: int) -> list[Draft]:
+    """Return one draft per plan, made in order: a drafter sees the rows of those before it."""
+    num_rows = sum(plan.num_pending for plan in plans)
+    num_deciding = sum(plan.reaches_end for plan in plans)
+    drafts: list[Draft] = []
+    for plan in plans:
+        draft = propose(plan, vocab_size, BatchLoad(num_rows, num_deciding))
+        num_rows += len(draft)
+        drafts.append(draft)
+    return drafts
+
+
+def propose(plan: Plan, vocab_size: int, load: BatchLoad = ALONE) -> Draft:
     """Return the draft for ``plan``, empty without budget, drafter, or idea; see ``Request.with_session``."""
+    pacing = plan.request.pacing
+    if pacing is None or not (budget := pacing.open(plan.draft_budget, load)):
+        return EMPTY_DRAFT
     drafts = [EMPTY_DRAFT]
 
     def ask(session: DraftSession) -> None:
-        draft = session.propose(plan.draft_budget)
-        check(draft, plan.draft_budget, vocab_size)
+        draft = pacing.ask(session)
+        check(draft, budget, vocab_size)
         drafts[0] = draft
 
-    if plan.draft_budget > 0:
-        plan.request.with_session(ask)
+    plan.request.with_session(ask)
     return drafts[0]
 
 

@@ -16,13 +16,15 @@ from itertools import count
 
 from paceline.config import EngineConfig, SpecConfig
 from paceline.control.acceptance_log import judge
+from paceline.control.default_costs import CONSERVATIVE_COSTS
 from paceline.control.drift_watch import DriftWatch
+from paceline.control.guard import Guard
 from paceline.drafters.base import DraftContext, Drafter
 from paceline.engine import commit as committing
 from paceline.engine.accept import Acceptance, accept
 from paceline.engine.admit import check_request, length_limit
 from paceline.engine.deadlines import Deadlines
-from paceline.engine.draft import propose
+from paceline.engine.draft import Pacing, propose_all
 from paceline.engine.outputs import CompletionOutput, EngineLoad, StepOutput
 from paceline.engine.request import Request, logger
 from paceline.engine.scheduler import Plan, Scheduler, advance
@@ -37,6 +39,7 @@ from paceline.records import EMPTY_DRAFT, Draft, FloatArray
 from paceline.sampling.chance import Chance, SeededChance
 from paceline.sampling.params import SamplingParams
 from paceline.sampling.sampler import RequestSampler, resolve_acceptance
+from paceline.theory.cost_table import CostTable
 
 DrafterFactory = Callable[[str], Drafter]
 ChanceFactory = Callable[[int], Chance]
@@ -50,7 +53,8 @@ class Engine:
     ``chance`` makes the source of randomness of a seed (tests enumerate theirs); ``accept_rule`` decides
     which drafted tokens are kept (``paceline check`` hands in wrong ones, which it must notice). ``pool``:
     the KV blocks; what is free in it may be borrowed between steps. ``watch`` is told of every verified
-    draft and may name another drafter for new requests. Not thread-safe: one caller.
+    draft and may name another drafter for new requests. ``costs``: what the guard counts by. Not
+    thread-safe: one caller.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Engine:
         chance: ChanceFactory = SeededChance,
         accept_rule: AcceptRule = accept,
         watch: DriftWatch | None = None,
+        costs: CostTable = CONSERVATIVE_COSTS,
     ) -> None:
         self.executor = executor
         self.spec = spec
@@ -73,10 +78,12 @@ class Engine:
         self._drafters: dict[str, Drafter] = {}
         self._chance = chance
         self.watch = watch or DriftWatch()
+        self.costs = costs
         self._accept = accept_rule
         self.pool = BlockPool(executor.num_blocks)
         self._scheduler = Scheduler(config, self.pool, executor.block_size)
         self._requests: dict[str, Request] = {}
+        self._silenced: set[str] = set()  # drafters whose silencing was told of
         self._deadlines = Deadlines()
         self._numbers = count()
         self._clock = time.perf_counter
@@ -170,7 +177,7 @@ class Engine:
             raise CacheFullError("no request fits the KV cache although none runs: give borrowed blocks back")
         unsettled = deque(plans)
         try:
-            drafts = [propose(plan, self.executor.vocab_size) for plan in plans]
+            drafts = propose_all(plans, self.executor.vocab_size)
             for plan, draft, verified in zip(plans, drafts, self._verify(plans, drafts), strict=True):
                 if advance(plan):
                     outputs.append(self._settle(plan, draft, verified))
@@ -219,6 +226,11 @@ class Engine:
         tokens = committing.commit(request, draft, acceptance, rows, self._rules)
         if len(draft):
             self._tell_watch(request, draft, acceptance.path, len(tokens))
+        if request.pacing is not None:
+            kept = min(len(acceptance.path), len(tokens))
+            position = request.num_output_tokens - len(tokens)
+            request.pacing.settle(position, len(draft), kept, len(tokens))
+            self._warn_of_silence(request)
         committing.observe(plan, draft, acceptance, tokens, root, verified)
         if request.is_running:
             committing.settle_cache(request, acceptance, self.executor)
@@ -298,6 +310,13 @@ class Engine:
             request.sampler,
             prediction if isinstance(prediction, tuple) else (),
             request.sampler.rule,
+            self.config.record_decisions,
+        )
+        request.pacing = Pacing(
+            Guard(self.costs, drafter.name),
+            self.spec.is_guarded(request.drafter_name),
+            drafter.capabilities.is_adaptive,
+            [] if self.config.record_decisions else None,
         )
         request.num_top_tokens = drafter.capabilities.num_top_tokens
         request.state_layers = drafter.capabilities.state_layers
@@ -310,6 +329,18 @@ class Engine:
                 request.request_id,
                 exc_info=True,
             )
+
+    def _warn_of_silence(self, request: Request) -> None:
+        """Tell once for each drafter that it loses time; ``auto``, made to fall silent, is not told of."""
+        name, pacing = request.drafter_name, request.pacing
+        if pacing is None or not pacing.guard.is_silenced or name in self._silenced or name == "auto":
+            return
+        self._silenced.add(name)
+        logger.warning(
+            "drafter %s costs more time than it saves: request %s goes on almost without drafts; said once",
+            name,
+            request.request_id,
+        )
 
     def _token_text(self, token: int) -> str:
         return self._decoder.token_bytes(token, skip_special=False).decode("utf-8", "replace")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paceline.control.decisions import StepRecord
 from paceline.records import FinishReason, Origin
 
 
@@ -93,7 +94,8 @@ class CompletionOutput:
     ``finish_reason``: ``None`` while running. ``stop_reason``: the stop string or stop id that ended the
     reply, ``None`` for EOS; for ``timeout`` the limit that was passed, ``max_queue_time`` or ``deadline``.
     ``logprobs``: token id → :class:`Logprob`, the chosen token always among them. ``origins``: accepted,
-    recovered or bonus. ``logit_hashes``: see ``EngineConfig.record_logit_hashes``.
+    recovered or bonus. ``logit_hashes``: see ``EngineConfig.record_logit_hashes``. ``steps``: what was
+    drafted in each verify step and why, see ``EngineConfig.record_decisions``.
     """
 
     index: int
@@ -106,6 +108,7 @@ class CompletionOutput:
     cumulative_logprob: float | None = None
     logprobs: tuple[dict[int, Logprob], ...] | None = None
     logit_hashes: tuple[str, ...] | None = None
+    steps: tuple[StepRecord, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from paceline.control.decisions import StepRecord
 from paceline.drafters.base import DraftSession
+from paceline.engine.draft import Pacing
 from paceline.engine.outputs import CompletionOutput, Logprob, RequestMetrics, StepOutput
 from paceline.engine.terms import QueueTerms
 from paceline.engine.text import TextStream
@@ -53,7 +55,7 @@ class Counts:
 class Request:
     """State of one request.
 
-    ``drafter_name``: the name its drafter was asked for by.
+    ``drafter_name``: the name its drafter was asked for by. ``pacing``: bounds of its drafts, if it has any.
     ``tokens``: the prompt and all committed tokens (the *known* ones). ``computed``: how many of them have
     keys and values in the cache; slots behind may hold rejected drafts. ``finish_reason``: ``None`` while
     running. ``number``: rises with each request of the engine. ``num_remembered``: leading blocks that the
@@ -84,6 +86,7 @@ class Request:
         self.terms = terms
         self.number = number
         self.session: DraftSession | None = None
+        self.pacing: Pacing | None = None
         self.drafter_name = "none"
         self.num_top_tokens = 0
         self.state_layers: tuple[int, ...] = ()
@@ -205,7 +208,12 @@ class Request:
             cumulative_logprob=self.cumulative_logprob if has_logprobs else None,
             logprobs=tuple(self.logprobs) if has_logprobs else None,
             logit_hashes=tuple(self.logit_hashes) if self.logit_hashes else None,
+            steps=self._step_records(),
         )
+
+    def _step_records(self) -> tuple[StepRecord, ...] | None:
+        records = None if self.pacing is None else self.pacing.records
+        return None if records is None else tuple(records)
 
     def metrics(self) -> RequestMetrics:
         """Return the counts and timings so far."""

@@ -1,0 +1,223 @@
+"""One request under ``auto``: what is asked in a step, and how much of it is drafted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from paceline.control.decisions import Candidates, Decision, Reason
+from paceline.control.estimates import DepthEstimates
+from paceline.control.probing import Probing
+from paceline.drafters.auto_options import AutoOptions
+from paceline.drafters.eagle3 import Eagle3Session
+from paceline.drafters.prediction import PredictionSession
+from paceline.drafters.recycle import RecycleSession
+from paceline.drafters.scored_tree import ScoredTree, corrected, graft, likeliest_leaf, merge_trees
+from paceline.drafters.suffix import SuffixSession
+from paceline.drafters.verify_cost import Choice
+from paceline.records import ALONE, BatchLoad, Draft, StepObservation
+from paceline.tree import ROOT
+
+CHEAP_SOURCES = ("prediction", "suffix", "recycle")
+_SURE_LEAF = 0.3  # a path of the head that may begin a copy: less likely ones are not looked up
+_GO_ON, _BEGIN = 0.5, 2.0  # times min_gain: hysteresis
+
+
+class AutoSession:
+    """Drafting for one request from whatever pays.
+
+    ``spent``: what drafting has cost in this step, in one-row target forwards.
+    """
+
+    __slots__ = (
+        "_active",
+        "_decision",
+        "_explain",
+        "_head",
+        "_head_failed",
+        "_is_asked",
+        "_load",
+        "_offers",
+        "_options",
+        "_prediction",
+        "_probing",
+        "_recycle",
+        "_suffix",
+        "_unseen",
+        "estimates",
+        "spent",
+    )
+
+    def __init__(
+        self,
+        options: AutoOptions,
+        prediction: PredictionSession | None,
+        suffix: SuffixSession,
+        recycle: RecycleSession,
+        head: Eagle3Session | None,
+        head_failed: Callable[[Exception], None],
+        explain: bool = False,
+    ) -> None:
+        self._options = options
+        self._prediction = prediction
+        self._suffix = suffix
+        self._recycle = recycle
+        self._head = head
+        self._head_failed = head_failed
+        self._explain = explain
+        self._decision: Decision | None = None
+        self._load = ALONE
+        self._probing = Probing()
+        self._is_asked = True
+        self._unseen: list[int] = []
+        self._active = True
+        self._offers: list[tuple[str, ScoredTree]] = []
+        self.estimates = {name: DepthEstimates() for name in CHEAP_SOURCES}
+        self.spent = 0.0
+
+    @property
+    def wants_top_tokens(self) -> bool:
+        """Recycling learns from them, while the cheap sources are not resting."""
+        return self._is_asked
+
+    @property
+    def decision(self) -> Decision | None:
+        """See :class:`~paceline.control.decisions.Decision`; ``None`` unless the context asked for it."""
+        return self._decision
+
+    def meet(self, load: BatchLoad) -> None:
+        """Take what the next forward holds already: the more, the less is drafted."""
+        self._load = load
+
+    def propose(self, budget: int) -> Draft:
+        """Return the node count that promises the most tokens per second; often none."""
+        self.spent, self._offers, self._is_asked = 0.0, [], False
+        if budget <= 0:
+            return self._chosen(ScoredTree(), Choice(0, 1.0), "no budget")
+        tree, choice, is_confident = self._ask_cheap(budget)
+        if self._head is not None and not is_confident and self._head.pace.pays(choice.speed, self._load):
+            tree, choice = self._ask_head(self._head, tree, budget)
+        return self._chosen(tree, choice, "pays" if choice.count else "does not pay")
+
+    def observe(self, step: StepObservation) -> None:
+        """Let every source learn; compare what each offered with what was written."""
+        if self._head is not None:
+            self._tell_head(self._head, step)
+        if not step.committed:
+            return
+        for name, tree in self._offers:
+            self.estimates[name].learn_tree(tree.tokens, tree.parents, tree.paths, step.committed)
+        self._offers = []
+        if self._is_asked:
+            self._tell_cheap(step)
+        else:
+            self._unseen.extend(step.committed)
+        self._is_asked = False
+
+    def stop(self) -> None:
+        """Stop the sources; the suffix tree keeps the reply for later requests."""
+        self._catch_up()
+        if self._prediction is not None:
+            self._prediction.stop()
+        self._suffix.stop()
+        self._recycle.stop()
+        self._drop_head()
+
+    def _ask_cheap(self, budget: int) -> tuple[ScoredTree, Choice, bool]:
+        """Return the candidates of the cheap sources, what is best of them, and if they need no other."""
+        if not self._probing.is_due():
+            return ScoredTree(), Choice(0, 1.0), False
+        self._catch_up()
+        self._is_asked = True
+        self.spent = self._options.ask_cost
+        tree, is_confident = self._grow(budget)
+        choice = self._best(tree, budget)
+        self._probing.learn(choice.speed - 1.0)
+        return tree, choice, is_confident
+
+    def _grow(self, limit: int) -> tuple[ScoredTree, bool]:
+        """Return the candidates of the cheap sources, and whether they are sure enough to ask no other."""
+        trees = [self._offer("suffix", self._suffix.grow(limit))]
+        if self._prediction is not None:
+            trees.insert(0, self._offer("prediction", self._prediction.grow(limit)))
+        tree = merge_trees(trees, limit)
+        if len(tree) >= limit and tree.paths[-1] >= self._options.confident:
+            return tree, True
+        return merge_trees([tree, self._offer("recycle", self._recycle.grow(limit))], limit), False
+
+    def _offer(self, name: str, tree: ScoredTree) -> ScoredTree:
+        """Remember what a source promised; return it as far as this request has borne it out."""
+        if len(tree):
+            self._offers.append((name, tree))
+        return corrected(tree, self.estimates[name])
+
+    def _best(self, tree: ScoredTree, budget: int) -> Choice:
+        """Drafting that goes on may promise a little less than drafting that begins again."""
+        cost = self._options.verify_cost
+        gain = cost.min_gain * (_GO_ON if self._active else _BEGIN)
+        return cost.best(tree.paths, budget, self.spent, self._load, gain)
+
+    def _chosen(self, tree: ScoredTree, choice: Choice, reason: Reason) -> Draft:
+        self._active = choice.count > 0
+        if self._explain:
+            rested = reason == "does not pay" and not self._is_asked and not len(tree)
+            self._decision = Decision(
+                tuple(Candidates(name, len(offer), sum(offer.paths)) for name, offer in self._told()),
+                choice.count,
+                sum(tree.paths[: choice.count]),
+                choice.speed,
+                self.spent,
+                "resting" if rested else reason,
+            )
+        return tree.draft(choice.count)
+
+    def _told(self) -> list[tuple[str, ScoredTree]]:
+        head = self._head.grown if self._head is not None else ScoredTree()
+        return [*self._offers, *([("eagle3", head)] if len(head) else [])]
+
+    def _ask_head(self, head: Eagle3Session, cheap: ScoredTree, budget: int) -> tuple[ScoredTree, Choice]:
+        """Return the tree with the head's candidates in it and the best choice from it."""
+        try:
+            grown = head.grow(budget, self._load)
+        except Exception as error:
+            self._head_failed(error)
+            self._drop_head()
+            return cheap, self._best(cheap, budget)
+        if grown is None:
+            return cheap, self._best(cheap, budget)
+        self.spent += head.spent
+        tree = merge_trees([cheap, self._extended(grown, budget)], budget)
+        choice = self._best(tree, budget)
+        head.pace.promised(choice.speed, tree.paths, head.num_levels)
+        return tree, choice
+
+    def _extended(self, grown: ScoredTree, budget: int) -> ScoredTree:
+        """Let the suffix tree go on behind the head's likeliest leaf, where that begins a copy."""
+        leaf = likeliest_leaf(grown)
+        if not self._is_asked or leaf == ROOT or grown.paths[leaf] < _SURE_LEAF:
+            return grown
+        more = self._suffix.grow_behind(grown.path_tokens(leaf), budget)
+        return graft(grown, leaf, more) if len(more) else grown
+
+    def _tell_cheap(self, step: StepObservation) -> None:
+        if self._prediction is not None:
+            self._prediction.observe(step)
+        self._suffix.observe(step)
+        self._recycle.observe(step)
+
+    def _catch_up(self) -> None:
+        """Tell the cheap sources what was written while they rested."""
+        if self._unseen:
+            unseen, self._unseen = tuple(self._unseen), []
+            self._tell_cheap(StepObservation(unseen, 0))
+
+    def _tell_head(self, head: Eagle3Session, step: StepObservation) -> None:
+        try:
+            head.observe(step)
+        except Exception as error:
+            self._head_failed(error)
+            self._drop_head()
+
+    def _drop_head(self) -> None:
+        head, self._head = self._head, None
+        if head is not None:
+            head.stop()

@@ -1,0 +1,98 @@
+"""The guard: whatever a drafter does, a request loses no more than was promised, by the cost table."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline.control.default_costs import CONSERVATIVE_COSTS
+from paceline.control.guard import CAP, RATE, START, Guard
+from paceline.records import ALONE, BatchLoad
+from paceline.theory.cost_table import CostTable, DraftCost
+from support.request_play import always, play_guarded, with_rate
+
+FLAT = CostTable(((1, 1.0), (8, 1.3), (32, 3.0)), 0.01, draft_costs={"scripted": DraftCost(0.05, 0.01)})
+STEEP = CostTable(((1, 1.0), (8, 8.0)), 0.01, draft_costs={"scripted": DraftCost(0.5)})
+TABLES = [CONSERVATIVE_COSTS, FLAT, STEEP]
+LOADS = [ALONE, BatchLoad(8, 8), BatchLoad(32, 32), BatchLoad(300, 4)]
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("load", LOADS)
+def test_a_drafter_that_is_always_wrong_costs_three_per_cent_at_most(
+    table: CostTable, load: BatchLoad
+) -> None:
+    """And from token 64 on, half of that."""
+    played = play_guarded(table, always(False), num_tokens=256, load=load)
+    assert played.slowdown <= 1.03
+    late = played.costs[64:]
+    assert len(late) / sum(late) >= 0.97
+
+
+@pytest.mark.parametrize("table", [CONSERVATIVE_COSTS, FLAT])
+def test_a_drafter_that_is_always_right_is_let_draft(table: CostTable) -> None:
+    played = play_guarded(table, always(True), num_tokens=256)
+    assert played.slowdown < 0.5
+    assert played.drafted[-1] == 7
+
+
+@pytest.mark.parametrize("table", [CONSERVATIVE_COSTS, FLAT])
+@pytest.mark.parametrize("load", LOADS[:3])
+def test_one_that_turns_bad_is_stopped_within_64_tokens(table: CostTable, load: BatchLoad) -> None:
+    """It may spend a little of what it gained before, then it is silent; the whole stays ahead of plain.
+
+    (In a batch of 32 even right drafts gain next to nothing.)
+    """
+    played = play_guarded(table, lambda position, _: position < 300, num_tokens=700, load=load)
+    assert played.slowdown < (1.03 if load.num_deciding == 32 else 1.0)
+    late = played.costs[300 + 64 :]
+    assert len(late) / sum(late) >= 0.97
+
+
+def test_one_that_turns_good_is_found_by_the_probes() -> None:
+    played = play_guarded(CONSERVATIVE_COSTS, lambda position, _: position >= 200, num_tokens=400)
+    late = played.costs[200 + 64 :]
+    assert len(late) / sum(late) > 2.0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    rates=st.lists(st.floats(0, 1), min_size=1, max_size=5),
+    seed=st.integers(0, 1000),
+    nodes=st.integers(1, 8),
+    table=st.sampled_from(TABLES),
+    load=st.sampled_from(LOADS),
+    num_tokens=st.integers(1, 300),
+)
+def test_the_bound_holds_whatever_acceptance_does(
+    rates: list[float], seed: int, nodes: int, table: CostTable, load: BatchLoad, num_tokens: int
+) -> None:
+    """modelled time ≤ (1 + RATE) · plain time + START, at every moment, for acceptance that drifts."""
+    truth = with_rate(lambda position: rates[position // 60 % len(rates)], seed)
+    guard, spent, committed = Guard(table, "scripted"), 0.0, 0
+    while committed < num_tokens:
+        count = guard.room(nodes, load)
+        kept = 0
+        while kept < count and truth(committed, kept + 1):
+            kept += 1
+        spent += 1.0 + guard.settle(load, count, guard.drafting(count) if count else 0.0, kept + 1)
+        committed += kept + 1
+        assert spent <= (1.0 + RATE) * committed + START + 1e-9
+        assert -1e-9 <= guard.balance <= CAP
+
+
+def test_the_time_of_a_drafter_counts_before_it_is_asked() -> None:
+    """One that costs more than was lent is never asked, however right it might be."""
+    dear = CostTable(((1, 1.0), (8, 1.1)), 0.01, draft_costs={"scripted": DraftCost(2.0)})
+    guard = Guard(dear, "scripted")
+    assert guard.room(7, ALONE) == 0
+    assert guard.is_silenced
+    assert Guard(dear, "unknown").room(7, ALONE) == 7
+
+
+def test_in_a_batch_a_refused_row_costs_more_plain_tokens() -> None:
+    guard = Guard(CONSERVATIVE_COSTS, "x")
+    costs = [guard.cost(BatchLoad(n, n), 1, 0.0) for n in (1, 2, 8, 32)]
+    assert costs == sorted(costs)
+    assert costs[-1] > 10 * costs[0]
