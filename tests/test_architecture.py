@@ -29,7 +29,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "kv": INNER - {"models", "sampling"},
     "sampling": INNER - {"kv"},
     "executors": INNER,
-    "drafters": INNER | {"executors"},
+    "drafters": INNER | {"executors", "control"},
     "control": INNER,
     "engine": ENGINE - {"llm"},
     "llm": ENGINE,
