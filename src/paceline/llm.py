@@ -55,13 +55,13 @@ class LLM:
     name (``none``, ``ngram``, ``suffix``, ``recycle``, ``prediction``, ``auto``, ``draft_model:MODEL``,
     ``draft_model:self:N``, ``eagle3``, ``eagle3:HEAD``) or a :class:`~paceline.drafters.base.Drafter`;
     ``auto`` uses the EAGLE-3 head that comes with Paceline for the model, if there is one.
-    ``num_draft_tokens``, ``acceptance``: see :class:`~paceline.config.SpecConfig`. ``quant``: ``q4`` or
-    ``q8`` quantise a folder's weights on load. ``threads``: all processors unless given. ``max_model_len``:
-    longest prompt and reply together; the model's own context, at most 8192, unless given.
+    ``num_draft_tokens``, ``acceptance``, ``guard``: see :class:`~paceline.config.SpecConfig`. ``quant``:
+    ``q4`` or ``q8`` quantise a folder's weights on load. ``threads``: all processors unless given.
+    ``max_model_len``: longest prompt and reply together; the model's own context, at most 8192, unless given.
     ``kv_cache_tokens``: size of the cache, shared by all requests; at least 8192 and ``max_model_len`` unless
-    given. ``enable_prefix_caching``, ``max_batch_tokens``, ``max_num_requests``, ``record_logit_hashes``: see
-    :class:`~paceline.config.EngineConfig`. ``drift``: watch acceptance and raise an alarm when it falls (see
-    docs/drift.md); it is counted in any case, in ``llm.engine.watch``.
+    given. ``enable_prefix_caching``, ``max_batch_tokens``, ``max_num_requests``, ``record_logit_hashes``,
+    ``record_decisions``: see :class:`~paceline.config.EngineConfig`. ``drift``: watch acceptance and raise an
+    alarm when it falls (see docs/drift.md); it is counted in any case, in ``llm.engine.watch``.
 
     Raises ``ConfigError``, ``ModelNotFoundError``, ``ModelFileError``, ``DrafterError`` and
     ``VocabularyMismatchError``. Not thread-safe.
@@ -81,6 +81,8 @@ class LLM:
         max_batch_tokens: int = 512,
         max_num_requests: int = 32,
         record_logit_hashes: bool = False,
+        guard: bool | None = None,
+        record_decisions: bool = False,
         enable_prefix_caching: bool = True,
         drift: DriftOptions | None = None,
         **unknown: object,
@@ -89,7 +91,7 @@ class LLM:
         if not isinstance(drafter, str | Drafter):
             raise ConfigError(f"drafter={drafter!r:.60}: give a name, for example 'auto', or a Drafter")
         name = drafter if isinstance(drafter, str) else drafter.name
-        spec = SpecConfig(name, num_draft_tokens, acceptance)
+        spec = SpecConfig(name, num_draft_tokens, acceptance, guard)
         context, cache_tokens = _context_sizes(max_model_len, kv_cache_tokens)
         self._ready_made = {} if isinstance(drafter, str) else {name: drafter}
         self._threads = threads
@@ -108,6 +110,7 @@ class LLM:
                 max_num_requests,
                 record_logit_hashes,
                 enable_prefix_caching=enable_prefix_caching,
+                record_decisions=record_decisions,
             )
             self.executor: CpuExecutor = _load_executor(files, self._cache_tokens, threads)
             self._fingerprint = target_fingerprint(files.spec, files.source)
