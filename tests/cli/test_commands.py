@@ -70,6 +70,18 @@ def test_generate_streams_what_the_library_gives(paceline: Program, model: str, 
     assert paceline("generate", "--raw", "the rest", *common)[1] == raw + "\n"
 
 
+def test_explain_tells_what_each_step_drafted_and_what_it_brought(paceline: Program, model: str) -> None:
+    common = ("a a a a a a", "-m", model, "-n", "24", "-t", "1")
+    status, out, err = paceline("explain", *common)
+    assert status == 0
+    assert out == paceline("generate", *common)[1]
+    assert "gain  why" in err
+    assert "0 steps, " not in err
+    assert "steps, " in err
+    assert "steps, " in paceline("generate", *common, "--explain", "--drafter", "suffix")[2]
+    assert "gain" not in paceline("generate", *common)[2]
+
+
 def test_generate_as_json_and_with_statistics(paceline: Program, model: str) -> None:
     status, out, err = paceline(
         "generate", "the rest", "-m", model, "-n", "12", "-t", "1", "--json", "--stats"

@@ -16,15 +16,21 @@ from paceline.drafters.eagle3 import Eagle3Drafter, Eagle3Head
 from paceline.drafters.ngram import NgramDrafter, NgramOptions
 from paceline.drafters.registry import DRAFTER_NAMES, build_drafter, register_drafter
 from paceline.drafters.suffix import SuffixDrafter, SuffixOptions
-from paceline.drafters.verify_cost import VerifyCost
 from paceline.errors import ConfigError, DrafterError, ModelFileError
 from paceline.executors.base import ForwardBatch
 from paceline.kv.block_pool import BlockPool
 from paceline.records import FloatArray, IntArray
+from paceline.theory.cost_table import CostTable, DraftCost
 from support.fake_executor import FakeExecutor
 from support.fake_head import LAYERS, FakeHead, all_ids
 
 WORDS = ["<s>", "Ġone", "Ġtwo"]
+
+
+def curve(second: float) -> CostTable:
+    """Costs as a profile would bring them; r(2) tells them from the assumed ones."""
+    drafts = {"eagle3:shipped": DraftCost(0.2, 0.05), "auto": DraftCost(0.03)}
+    return CostTable(((1, 1.0), (2, second)), 0.001, draft_costs=drafts)
 
 
 @dataclass
@@ -75,10 +81,11 @@ def test_options_reach_the_drafter() -> None:
     ngram = build("ngram", options={"max_n": 4})
     assert isinstance(ngram, NgramDrafter)
     assert ngram.options == NgramOptions(max_n=4)
-    auto = build("auto", options={"confident": 0.9}, verify_cost=VerifyCost((1.0, 1.5)))
+    auto = build("auto", options={"confident": 0.9}, costs=curve(1.5))
     assert isinstance(auto, AutoDrafter)
     assert auto.options.confident == 0.9
-    assert auto.options.verify_cost.ratios == (1.0, 1.5)
+    assert auto.options.verify_cost.ratios[:2] == (1.0, 1.5)
+    assert auto.options.ask_cost == 0.03
 
 
 def test_the_suffix_tree_counts_as_deep_as_a_draft_can_be() -> None:
@@ -131,13 +138,15 @@ def test_a_head_is_loaded_by_path_or_comes_with_the_target() -> None:
         return fake_head(name or "shipped")
 
     named = build("eagle3:hf:org/head", load_head=load, options={"width": 2})
-    shipped = build("eagle3", load_head=load, verify_cost=VerifyCost((1.0, 1.5)))
+    shipped = build("eagle3", load_head=load, costs=curve(1.5))
     assert asked == ["hf:org/head", ""]
     assert isinstance(named, Eagle3Drafter)
     assert isinstance(shipped, Eagle3Drafter)
     assert (named.name, shipped.name) == ("eagle3:hf:org/head", "eagle3:shipped")
     assert named.options.width == 2
-    assert shipped.options.verify_cost.ratios == (1.0, 1.5)
+    assert shipped.options.verify_cost.ratios[:2] == (1.0, 1.5)
+    assert (shipped.options.catch_up_cost, shipped.options.step_cost) == (0.2, 0.05)
+    assert named.options.catch_up_cost != 0.2
     assert named.capabilities.state_layers == LAYERS
 
 
@@ -150,10 +159,10 @@ def test_a_target_without_a_head_says_what_to_do() -> None:
 
 def test_auto_takes_the_shipped_head_unless_told_not_to() -> None:
     for options, layers in (({}, LAYERS), ({"use_head": False}, ())):
-        auto = build("auto", load_head=fake_head, options=options, verify_cost=VerifyCost((1.0, 1.7)))
+        auto = build("auto", load_head=fake_head, options=options, costs=curve(1.7))
         assert isinstance(auto, AutoDrafter)
         assert auto.capabilities.state_layers == layers
-        assert auto.options.eagle3.verify_cost.ratios == (1.0, 1.7)
+        assert auto.options.eagle3.verify_cost.ratios[:2] == (1.0, 1.7)
     assert build("auto", load_head=lambda name: None).capabilities.state_layers == ()
 
 
@@ -189,10 +198,10 @@ def test_a_registered_drafter_is_built_by_name() -> None:
 
     register_drafter("mine", build_mine)
     try:
-        assert isinstance(build("mine", verify_cost=VerifyCost((1.0, 3.0))), NgramDrafter)
+        assert isinstance(build("mine", costs=curve(3.0)), NgramDrafter)
         assert seen[0].vocabulary == WORDS
         assert seen[0].num_draft_tokens == 7
-        assert seen[0].verify_cost.ratios == (1.0, 3.0)
+        assert seen[0].verify_cost.ratios[:2] == (1.0, 3.0)
         with pytest.raises(ConfigError, match=r"did you mean 'mine'.*auto, mine"):
             build("mina")
         with pytest.raises(ConfigError, match="'mine' is taken"):

@@ -70,6 +70,7 @@ def make_rig(
     enable_prefix_caching: bool = True,
     max_queue: int | None = None,
     prompt_stretch: float = math.inf,
+    record_decisions: bool = False,
     chance: Callable[[int], Chance] = SeededChance,
 ) -> Rig:
     """Return a rig whose engine knows ``drafters`` by name, and ``none``. The default drafter is ``none``."""
@@ -84,6 +85,7 @@ def make_rig(
         enable_prefix_caching,
         max_queue,
         prompt_stretch,
+        record_decisions=record_decisions,
     )
     engine = Engine(
         executor, LetterDecoder(), {EOS}, known.__getitem__, spec or SpecConfig("none"), config, chance

@@ -45,6 +45,9 @@ def generate(
     context: options.Context = None,
     quant: options.QuantName = "none",
     stats: Annotated[bool, typer.Option("--stats", help="Say on stderr what speculation did.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say on stderr what was drafted when, why, and what it brought.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the whole result as JSON at the end.")
     ] = False,
@@ -76,6 +79,7 @@ def generate(
         context=context,
         quant=quant,
         watch_drift=True,
+        record_decisions=explain,
     )
     output = _stream(llm, text, system, raw, params, quiet=as_json)
     if as_json:
@@ -84,6 +88,10 @@ def generate(
         from paceline.cli.stats import describe_metrics
 
         print(describe_metrics(output.metrics), file=sys.stderr)
+    if explain:
+        from paceline.cli.explain import print_report
+
+        print_report(output.outputs[0].steps or (), llm.engine.costs.row_seconds)
 
 
 def _prompt_text(prompt: str | None) -> str:

@@ -15,6 +15,7 @@ from paceline.cli.chat import chat
 from paceline.cli.check import check
 from paceline.cli.config_file import accept_config
 from paceline.cli.demo import demo
+from paceline.cli.explain import explain
 from paceline.cli.generate import generate
 from paceline.cli.models import models
 from paceline.cli.profile import profile
@@ -37,7 +38,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (generate, chat, demo, check, profile, pull, models, synth):
+for command in (generate, chat, explain, demo, check, profile, pull, models, synth):
     app.command()(command)
 app.add_typer(bench, name="bench")
 app.add_typer(theory, name="theory")

@@ -103,6 +103,7 @@ def open_llm(
     context: int | None = None,
     quant: str = "none",
     record_logit_hashes: bool = False,
+    record_decisions: bool = False,
     watch_drift: bool = False,
 ) -> LLM:
     """Load a model, with a sign of life on stderr while it takes its time.
@@ -122,6 +123,7 @@ def open_llm(
             max_model_len=context,
             quant=quant_named(quant),
             record_logit_hashes=record_logit_hashes,
+            record_decisions=record_decisions,
             drift=loaded_drift() if watch_drift else None,
         )
 

@@ -23,6 +23,7 @@ from paceline.drafters.verify_cost import VerifyCost
 from paceline.errors import ConfigError, DrafterError, PacelineError, nearest_name
 from paceline.executors.base import Executor
 from paceline.kv.block_pool import BlockPool
+from paceline.theory.cost_table import CostTable
 
 DRAFTER_NAMES = ("none", "ngram", "suffix", "recycle", "prediction", "draft_model", "eagle3", "auto")
 _SELF = "self:"
@@ -44,7 +45,7 @@ def build_drafter(
     target_pool: BlockPool | None = None,
     load_draft_model: LoadDraftModel | None = None,
     load_head: LoadHead | None = None,
-    verify_cost: VerifyCost | None = None,
+    costs: CostTable | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Drafter:
     """Return the drafter that ``spec`` names, or ``spec`` itself when it is one already.
@@ -58,9 +59,9 @@ def build_drafter(
     model borrows some; without it, build before the first request runs. ``load_draft_model``: loads a draft
     model by name or path. ``load_head``: loads an EAGLE-3 head by path or hub name; called with an empty
     name it returns the target's shipped head, ``None`` when there is none. ``auto`` uses that one; when it
-    cannot be loaded, a warning says so and ``auto`` does without. ``verify_cost``: measured curve for
-    ``auto`` and ``eagle3``; the conservative one otherwise. ``options``: fields of the drafter's options
-    record.
+    cannot be loaded, a warning says so and ``auto`` does without. ``costs``: what ``auto`` and
+    ``eagle3`` plan by; careful assumptions (``control/default_costs``) unless given. ``options``: fields of
+    the drafter's options record.
 
     Raises ``ConfigError`` for an unknown name or option (naming the nearest), ``VocabularyMismatchError`` and
     ``DrafterError`` when a draft model or head does not fit the target, and what the loaders raise.
@@ -71,7 +72,8 @@ def build_drafter(
         return _ready_made(spec, given)
     name, _, argument = spec.partition(":")
     if name not in DRAFTER_NAMES:
-        about = DraftTarget(target, target_vocabulary, num_draft_tokens, verify_cost or VerifyCost())
+        curve = VerifyCost() if costs is None else VerifyCost.of(costs)
+        about = DraftTarget(target, target_vocabulary, num_draft_tokens, curve)
         return _custom(spec, about, given)
     if name == "draft_model":
         model = _draft_model(spec, argument, target, target_vocabulary, load_draft_model)
@@ -84,11 +86,13 @@ def build_drafter(
         )
     if name == "eagle3":
         head = _head(spec, argument, load_head)
-        return _eagle3(head, target.vocab_size, verify_cost, given)
+        return Eagle3Drafter(
+            head, target_vocab_size=target.vocab_size, options=_head_options(head, costs, given)
+        )
     if argument:
         raise ConfigError(f"drafter={spec!r}: {name!r} takes nothing after a colon; valid: {_usage()}")
     if name == "auto":
-        return _auto(target.vocab_size, num_draft_tokens, load_head, verify_cost, given)
+        return _auto(target.vocab_size, num_draft_tokens, load_head, costs, given)
     return _cheap_drafter(name, target.vocab_size, num_draft_tokens, given)
 
 
@@ -113,12 +117,14 @@ def _auto(
     vocab_size: int,
     num_draft_tokens: int,
     load_head: LoadHead | None,
-    verify_cost: VerifyCost | None,
+    costs: CostTable | None,
     given: dict[str, Any],
 ) -> AutoDrafter:
     """Build ``auto``, with the target's shipped head if there is one."""
-    if verify_cost is not None:
-        given.setdefault("verify_cost", verify_cost)
+    if costs is not None:
+        given.setdefault("verify_cost", VerifyCost.of(costs))
+        if costs.knows("auto"):
+            given.setdefault("ask_cost", costs.cost_of("auto").fixed)
     auto = AutoOptions(**given)
     if "suffix" not in given:
         auto = replace(auto, suffix=_sized(auto.suffix, {}, num_draft_tokens))
@@ -126,11 +132,25 @@ def _auto(
         auto = replace(auto, eagle3=replace(auto.eagle3, verify_cost=auto.verify_cost))
     try:
         head = load_head("") if load_head is not None and auto.use_head else None
+        if head is not None and "eagle3" not in given:
+            auto = replace(auto, eagle3=_head_options(head, costs, {"verify_cost": auto.verify_cost}))
         drafter = Eagle3Drafter(head, target_vocab_size=vocab_size, options=auto.eagle3) if head else None
     except (PacelineError, OSError) as error:
         logger.warning("the shipped draft head cannot be used; auto goes on without it: %s", error)
         drafter = None
     return AutoDrafter(vocab_size, auto, drafter)
+
+
+def _head_options(head: Eagle3Head, costs: CostTable | None, given: dict[str, Any]) -> Eagle3Options:
+    """Return the options of a head: what the caller chose, then what was measured."""
+    if costs is not None:
+        given.setdefault("verify_cost", VerifyCost.of(costs))
+        name = f"eagle3:{head.name}"
+        if costs.knows(name):
+            drafting = costs.cost_of(name)
+            given.setdefault("step_cost", drafting.per_level)
+            given.setdefault("catch_up_cost", drafting.fixed)
+    return Eagle3Options(**given)
 
 
 def _head(spec: str, argument: str, load_head: LoadHead | None) -> Eagle3Head:
@@ -146,14 +166,6 @@ def _head(spec: str, argument: str, load_head: LoadHead | None) -> Eagle3Head:
             "(eagle3:<path or hf:org/repo>), train one (paceline train eagle3), or use drafter='auto'"
         )
     return head
-
-
-def _eagle3(
-    head: Eagle3Head, vocab_size: int, verify_cost: VerifyCost | None, given: dict[str, Any]
-) -> Eagle3Drafter:
-    if verify_cost is not None:
-        given.setdefault("verify_cost", verify_cost)
-    return Eagle3Drafter(head, target_vocab_size=vocab_size, options=Eagle3Options(**given))
 
 
 def _sized(options: SuffixOptions, given: Mapping[str, Any], num_draft_tokens: int) -> SuffixOptions:

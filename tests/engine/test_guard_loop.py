@@ -1,0 +1,188 @@
+"""The guard and the load of a batch in the real loop: times by the cost table, texts as in plain decoding."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+import pytest
+
+from paceline.config import SpecConfig
+from paceline.control.decisions import Decision, StepRecord
+from paceline.control.guard import RATE, START
+from paceline.drafters.auto import AutoDrafter
+from paceline.drafters.base import DraftContext, DrafterCapabilities
+from paceline.drafters.scripted import ScriptedDrafter
+from paceline.errors import ConfigError
+from paceline.records import BatchLoad, Draft, StepObservation
+from paceline.sampling.params import SamplingParams
+from support.engines import Rig, chain_script, make_rig, oracle_script, run_alone, scripted
+from support.fake_executor import FakeExecutor
+
+PARAMS = SamplingParams(temperature=0, max_tokens=100, ignore_eos=True)
+WRONG = chain_script([11] * 7)  # a token that a greedy reply of the fake executor seldom holds
+
+
+def rig_of(drafters: dict[str, object], name: str, guard: bool | None = True, **settings: int) -> Rig:
+    executor = FakeExecutor(num_blocks=2048)
+    return make_rig(
+        drafters,  # type: ignore[arg-type]
+        executor=executor,
+        spec=SpecConfig(name, guard=guard),
+        max_model_len=160,
+        max_num_requests=32,
+        max_draft_rows=256,
+        max_batch_tokens=512,
+        record_decisions=True,
+        **settings,
+    )
+
+
+def slowdown(steps: tuple[StepRecord, ...] | None) -> float:
+    """Return modelled time ÷ that of plain decoding."""
+    assert steps
+    return sum(1 + step.draft_cost for step in steps) / sum(step.num_committed for step in steps)
+
+
+@pytest.mark.parametrize("batch", [1, 8, 32])
+def test_an_always_wrong_drafter_is_silenced_with_one_warning(
+    batch: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig = rig_of(scripted(WRONG), "scripted")  # type: ignore[arg-type]
+    prompts = {str(n): [n % 9 + 1, n % 7 + 1] for n in range(batch)}
+    with caplog.at_level(logging.WARNING):
+        for name, prompt in prompts.items():
+            rig.engine.add_request(name, prompt, PARAMS)
+        done = rig.finish()
+    for name, prompt in prompts.items():
+        steps = done[name].steps
+        assert steps is not None
+        assert slowdown(steps) <= (1 + RATE) + START / 100
+        assert slowdown(tuple(step for step in steps if step.position >= 64)) <= 1 / 0.97
+        plain = run_alone(prompt, PARAMS, max_model_len=160)
+        assert done[name].token_ids == plain.token_ids
+        assert done[name].logit_hashes == plain.logit_hashes
+    (record,) = caplog.records
+    assert "drafter scripted costs more time than it saves" in record.getMessage()
+
+
+def test_a_right_drafter_drafts_on() -> None:
+    executor = FakeExecutor(num_blocks=2048)
+    rig = rig_of(scripted(oracle_script(executor)), "scripted")  # type: ignore[arg-type]
+    rig.engine.add_request("r", [3, 1], PARAMS)
+    reply = rig.finish()["r"]
+    assert reply.metrics.tokens_per_step > 6
+    assert slowdown(reply.steps) < 0.4
+
+
+def test_only_auto_is_guarded_unless_asked_for() -> None:
+    """Whoever names a drafter measures it, and gets all it drafts."""
+    drafted = []
+    for guard in (None, False, True):
+        rig = rig_of(scripted(WRONG), "scripted", guard)  # type: ignore[arg-type]
+        rig.engine.add_request("r", [3, 1], PARAMS)
+        drafted.append(rig.finish()["r"].metrics.num_draft_tokens)
+    assert drafted[0] == drafted[1] > 600
+    assert drafted[2] < 80
+    assert SpecConfig("auto").is_guarded("auto")
+    assert not SpecConfig("auto").is_guarded("ngram")
+    with pytest.raises(ConfigError, match="guard='yes'"):
+        SpecConfig("auto", guard="yes")  # type: ignore[arg-type]
+
+
+@dataclass
+class Listening:
+    """An adaptive drafter that drafts as many wrong tokens as there are deciding requests."""
+
+    name: str = "listening"
+    loads: list[BatchLoad] = field(default_factory=list)
+    capabilities: DrafterCapabilities = field(default_factory=lambda: DrafterCapabilities(is_adaptive=True))
+
+    def start(self, context: DraftContext) -> ListeningSession:
+        return ListeningSession(self.loads)
+
+
+class ListeningSession:
+    spent = 0.0
+    wants_top_tokens = False
+    decision: Decision | None = None
+
+    def __init__(self, loads: list[BatchLoad]) -> None:
+        self._loads = loads
+        self._load = BatchLoad()
+
+    def meet(self, load: BatchLoad) -> None:
+        self._load = load
+        self._loads.append(load)
+
+    def propose(self, budget: int) -> Draft:
+        return Draft.chain([11] * min(budget, self._load.num_deciding))
+
+    def observe(self, step: StepObservation) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+def test_each_drafter_is_told_the_rows_before_it() -> None:
+    drafter = Listening()
+    rig = rig_of({"listening": drafter}, "listening", None)
+    for name in "abc":
+        rig.engine.add_request(name, [ord(name) % 9 + 1, 1], PARAMS)
+    rig.step()  # prompts: two rows each, and three requests that decide
+    rig.step()
+    assert drafter.loads[3:6] == [BatchLoad(3, 3), BatchLoad(6, 3), BatchLoad(9, 3)]
+    assert drafter.loads[0] == BatchLoad(6, 3)
+    done = rig.finish()
+    alone = rig_of({"listening": Listening()}, "listening", None)
+    alone.engine.add_request("a", [ord("a") % 9 + 1, 1], PARAMS)
+    assert alone.finish()["a"].token_ids == done["a"].token_ids
+
+
+def test_a_session_that_only_says_it_adapts_ends_drafting_not_the_request() -> None:
+    liar = ScriptedDrafter(WRONG, DrafterCapabilities(is_adaptive=True), "liar")
+    rig = rig_of({"liar": liar}, "liar")
+    rig.engine.add_request("r", [3, 1], PARAMS)
+    reply = rig.finish()["r"]
+    assert reply.token_ids == run_alone([3, 1], PARAMS, max_model_len=160).token_ids
+    assert reply.metrics.num_drafts == 0
+
+
+def test_auto_decides_the_same_twice_and_keeps_its_reasons() -> None:
+    runs = []
+    for _ in range(2):
+        rig = rig_of({"auto": AutoDrafter(12)}, "auto", None)
+        for name in "ab":
+            rig.engine.add_request(name, [ord(name) % 9 + 1, 1], PARAMS)
+        done = rig.finish()
+        runs.append((done["a"].steps, done["b"].steps))
+        assert done["a"].token_ids == run_alone([ord("a") % 9 + 1, 1], PARAMS, max_model_len=160).token_ids
+    assert runs[0] == runs[1]
+    steps = runs[0][0]
+    assert steps is not None
+    drafted = [step for step in steps if step.num_drafted]
+    assert drafted
+    for step in drafted:
+        assert step.decision is not None
+        assert step.decision.num_nodes == step.num_drafted
+        assert step.decision.predicted_speed > 1.0
+        assert step.decision.candidates
+    assert sum(step.num_committed for step in steps) == 100
+
+
+def test_auto_drafts_less_in_a_full_batch() -> None:
+    """Identical requests that repeat themselves: alone they draft long, among thirty-two hardly."""
+    shares = []
+    for batch in (1, 32):
+        rig = rig_of({"auto": AutoDrafter(12)}, "auto", None)
+        for n in range(batch):
+            rig.engine.add_request(str(n), [1, 2, 3, 4, 5] * 4, PARAMS)
+        done = rig.finish()
+        shares.append(sum(done[str(n)].metrics.num_draft_tokens for n in range(batch)) / batch)
+        assert all(slowdown(done[str(n)].steps) <= 1.03 for n in range(batch))
+    assert shares[1] < 0.7 * shares[0]
+
+
+def test_records_are_off_by_default() -> None:
+    assert run_alone([3, 1], PARAMS, max_model_len=160).steps is None
