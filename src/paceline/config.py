@@ -123,8 +123,9 @@ class EngineConfig(Settings):
     (float32 bits) that each committed token was chosen from. ``enable_prefix_caching``: keep what was
     computed of ended requests as long as there is room, for others that begin alike. ``max_queue``: requests
     that may wait; ``None`` for any number. ``prompt_stretch``: how many times longer a step may take because
-    it reads prompts beside requests that decode; infinity fills every forward. ``record_decisions``: keep
-    what was drafted in each step and why (``paceline generate --explain``).
+    it reads prompts beside requests that decode; infinity fills every forward. ``draft_timeout``: seconds
+    that a call of a drafter from outside may take before its request goes on without it; ``None`` waits.
+    ``record_decisions``: keep what was drafted in each step and why (``paceline generate --explain``).
     """
 
     max_model_len: int
@@ -134,7 +135,8 @@ class EngineConfig(Settings):
     max_draft_rows: int = 32
     enable_prefix_caching: bool = True
     max_queue: int | None = None
-    prompt_stretch: float = 2.0
+    prompt_stretch: float = 2.5
+    draft_timeout: float | None = None
     record_decisions: bool = False
 
     def __post_init__(self) -> None:
@@ -154,3 +156,5 @@ class EngineConfig(Settings):
             check_int("max_queue", self.max_queue, 1, hint="None for any number")
         if self.prompt_stretch != math.inf:
             check_float("prompt_stretch", self.prompt_stretch, 1.1, 1e3, "infinity fills every forward")
+        if self.draft_timeout is not None:
+            check_float("draft_timeout", self.draft_timeout, 0.001, 1e6, "None waits as long as it takes")

@@ -70,6 +70,7 @@ def make_rig(
     enable_prefix_caching: bool = True,
     max_queue: int | None = None,
     prompt_stretch: float = math.inf,
+    draft_timeout: float | None = None,
     record_decisions: bool = False,
     chance: Callable[[int], Chance] = SeededChance,
 ) -> Rig:
@@ -85,6 +86,7 @@ def make_rig(
         enable_prefix_caching,
         max_queue,
         prompt_stretch,
+        draft_timeout=draft_timeout,
         record_decisions=record_decisions,
     )
     engine = Engine(

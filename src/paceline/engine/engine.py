@@ -18,16 +18,16 @@ from paceline.config import EngineConfig, SpecConfig
 from paceline.control.acceptance_log import judge
 from paceline.control.default_costs import CONSERVATIVE_COSTS
 from paceline.control.drift_watch import DriftWatch
-from paceline.control.guard import Guard
-from paceline.drafters.base import DraftContext, Drafter
+from paceline.drafters.base import Drafter
 from paceline.engine import commit as committing
 from paceline.engine.accept import Acceptance, accept
 from paceline.engine.admit import check_request, length_limit
 from paceline.engine.deadlines import Deadlines
-from paceline.engine.draft import Pacing, propose_all
+from paceline.engine.draft import propose_all
 from paceline.engine.outputs import CompletionOutput, EngineLoad, StepOutput
 from paceline.engine.request import Request, logger
 from paceline.engine.scheduler import Plan, Scheduler, advance
+from paceline.engine.start import start_drafting
 from paceline.engine.terms import QueueTerms
 from paceline.engine.text import TextStream, TokenDecoder
 from paceline.engine.verify import Verified, verify
@@ -151,7 +151,7 @@ class Engine:
         drafter = self.drafter(name)
         request = self._new_request(request_id, prompt, params, terms or QueueTerms())
         request.drafter_name = name
-        self._start_drafting(request, drafter)
+        start_drafting(request, drafter, self.config, self.costs, self.spec.is_guarded(name))
         self._requests[request_id] = request
         self._deadlines.watch(request)
         self._scheduler.waiting.add(request)
@@ -299,36 +299,6 @@ class Engine:
         if self.spec.num_draft_tokens is None:
             return SpecConfig(drafter=self._drafter_name(params)).draft_limit
         return self.spec.num_draft_tokens
-
-    def _start_drafting(self, request: Request, drafter: Drafter) -> None:
-        if request.draft_limit == 0 or drafter.name == "none":
-            return
-        prediction = request.params.prediction
-        context = DraftContext(
-            request.request_id,
-            tuple(request.tokens),
-            request.sampler,
-            prediction if isinstance(prediction, tuple) else (),
-            request.sampler.rule,
-            self.config.record_decisions,
-        )
-        request.pacing = Pacing(
-            Guard(self.costs, drafter.name),
-            self.spec.is_guarded(request.drafter_name),
-            drafter.capabilities.is_adaptive,
-            [] if self.config.record_decisions else None,
-        )
-        request.num_top_tokens = drafter.capabilities.num_top_tokens
-        request.state_layers = drafter.capabilities.state_layers
-        try:
-            request.session = drafter.start(context)
-        except Exception:
-            logger.warning(
-                "drafter %s did not start; request %s goes on without drafts",
-                drafter.name,
-                request.request_id,
-                exc_info=True,
-            )
 
     def _warn_of_silence(self, request: Request) -> None:
         """Tell once for each drafter that it loses time; ``auto``, made to fall silent, is not told of."""

@@ -2,8 +2,9 @@
 
 A step beside a prompt may take ``stretch`` times as long as one without. With R decoding rows (roots and
 drafts) and P prompt rows a forward is taken to last w·r(R) + p·P seconds. w is learnt from forwards without
-prompt rows, p from those with some; so p follows the machine, the model, and how far the prompt has come (its
-attention costs more and more). P = (stretch - 1)·w·r(R) / p.
+prompt rows, p from those with some, both as medians; so p follows the machine, the model, and how far the
+prompt has come (its attention costs more and more: 4,000 tokens on, a row of SmolLM2-135M costs as much as a
+whole forward for one request at its beginning). P = (stretch - 1)·w·r(R) / p, and 1 at least.
 
 The clock decides how a prompt is cut, never what is written: rows do not depend on their batch (law 7).
 """
@@ -12,14 +13,12 @@ from __future__ import annotations
 
 from paceline.drafters.verify_cost import VerifyCost
 
-MIN_ROWS = 8
-"""Rows of a prompt that are read in any case, so that it never stands still: the width of one kernel call."""
 _LEAST_ROW = 1 / 256
 """The least that a row is taken to cost, in one-row forwards."""
+_GAIN = 1.05
+"""A measured median moves by this factor with each measurement: twofold in fourteen."""
 _WEIGHT = 0.2
-"""Of the newest measurement in a mean: about the last ten forwards count."""
-_MOST_SURPRISE = 2.0
-"""A measurement counts for at most so many times the mean: one stall of the machine is not a trend."""
+"""Of the newest forward in the mean number of rows."""
 
 
 class PromptPace:
@@ -33,21 +32,21 @@ class PromptPace:
         self._rows_each = 1.0  # decoding rows of one request, drafts included
 
     def num_rows(self, num_decoding: int, left: int) -> int:
-        """Return how many of ``left`` rows may read prompts beside ``num_decoding`` requests."""
+        """Return how many of ``left`` rows (one or more) read prompts beside ``num_decoding`` requests."""
         if not num_decoding or self._stretch == float("inf"):
             return left
         slope = self._cost.mean_slope(len(self._cost.ratios) - 1) if len(self._cost.ratios) > 1 else 1.0
         w, p = self._forward_seconds, self._row_seconds
         per_row = max(_LEAST_ROW, slope if w is None or p is None else p / w)
         spare = (self._stretch - 1.0) * self._r(num_decoding * self._rows_each)
-        return min(left, max(MIN_ROWS, int(spare / per_row)))
+        return min(left, max(1, int(spare / per_row)))
 
     def learn(self, num_decoding: int, decode_rows: int, prompt_rows: int, seconds: float) -> None:
         """Take the time of one forward."""
         if decode_rows:
-            self._rows_each = _mean(self._rows_each, decode_rows / num_decoding)
+            self._rows_each += _WEIGHT * (decode_rows / num_decoding - self._rows_each)
         if not prompt_rows:
-            self._forward_seconds = _mean(self._forward_seconds, seconds / self._r(decode_rows))
+            self._forward_seconds = _median(self._forward_seconds, seconds / self._r(decode_rows))
             return
         w = self._forward_seconds
         if w is None and decode_rows:
@@ -55,13 +54,17 @@ class PromptPace:
         # A prompt row costs something, whatever one measurement in the noise says.
         least = 0.0 if w is None else _LEAST_ROW * w
         rest = seconds - (w or 0.0) * self._r(decode_rows)
-        self._row_seconds = _mean(self._row_seconds, max(rest / prompt_rows, least))
+        self._row_seconds = max(_median(self._row_seconds, rest / prompt_rows), least)
 
     def _r(self, rows: float) -> float:
         return self._cost.at(max(1, round(rows)))
 
 
-def _mean(mean: float | None, new: float) -> float:
-    if mean is None:
+def _median(median: float | None, new: float) -> float:
+    """Return ``median`` a step nearer to where half of the measurements lie above it.
+
+    Times on a shared machine have a long tail: a mean would follow its stalls.
+    """
+    if median is None or new == median:
         return new
-    return mean + _WEIGHT * (min(new, _MOST_SURPRISE * mean) - mean)
+    return median * _GAIN if new > median else median / _GAIN

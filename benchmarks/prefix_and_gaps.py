@@ -1,0 +1,102 @@
+"""What the prefix cache saves, and what a long prompt costs the streams beside it (docs/scheduling.md).
+
+python benchmarks/prefix_and_gaps.py MODEL
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from itertools import pairwise
+
+from paceline import LLM, SamplingParams
+from paceline.engine.engine import Engine
+
+SHARED_TOKENS, TAIL_TOKENS, LONG_TOKENS = 1000, 24, 4000
+PLAIN_STEPS = 150
+DEFAULT = (("none", 1), ("none", 4), ("auto", 1), ("auto", 4))
+
+
+def case(text: str) -> tuple[str, int]:
+    drafter, _, streams = text.rpartition(":")
+    return drafter, int(streams)
+
+
+def ttft(llm: LLM, prompt: list[int]) -> float:
+    """Return the seconds to the first token."""
+    params = SamplingParams(temperature=0, max_tokens=8, ignore_eos=True)
+    return llm.generate([prompt], params, use_tqdm=False)[0].metrics.ttft_seconds
+
+
+def shared_prompt(llm: LLM, text: list[int], repeats: int) -> None:
+    """Print the first and the second request's time to the first token."""
+    first, second = [], []
+    for number in range(repeats):
+        llm.start_afresh()
+        shared, rest = text[number : number + SHARED_TOKENS], text[2000:]
+        tails = [rest[(number * 2 + i) * TAIL_TOKENS :][:TAIL_TOKENS] for i in range(2)]
+        first.append(ttft(llm, shared + tails[0]))
+        second.append(ttft(llm, shared + tails[1]))
+    one, two = statistics.median(first), statistics.median(second)
+    print(
+        f"{SHARED_TOKENS} + {TAIL_TOKENS} tokens: {one * 1e3:.1f} ms, then {two * 1e3:.1f}: {one / two:.1f} x"
+    )
+
+
+def gaps(engine: Engine, num_steps: int | None, until: str = "") -> list[float]:
+    """Return the seconds between steps, all of which give the streams tokens, until ``until`` has one."""
+    times = [time.perf_counter()]
+    while num_steps is None or len(times) <= num_steps:
+        outputs = engine.step()
+        times.append(time.perf_counter())
+        if any(output.request_id == until for output in outputs):
+            break
+    return [after - before for before, after in pairwise(times)]
+
+
+def long_prompt(llm: LLM, text: list[int], drafter: str, streams: int) -> None:
+    """Print the 99th percentile of the gaps of streams, alone and beside a long prompt."""
+    llm.start_afresh()
+    engine = llm.engine
+    params = SamplingParams(temperature=0, max_tokens=3000, ignore_eos=True, drafter=drafter)
+    for number in range(streams):
+        engine.add_request(f"s{number}", text[number * 50 : number * 50 + 60], params)
+    gaps(engine, 10)
+    alone = gaps(engine, PLAIN_STEPS)
+    long = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True, drafter=drafter)
+    start = time.perf_counter()
+    engine.add_request("long", (text * 4)[:LONG_TOKENS], long)
+    beside = gaps(engine, None, until="long")
+    seconds = time.perf_counter() - start
+    quarter = max(1, len(beside) // 4)
+    parts = [statistics.median(beside[at : at + quarter]) * 1e3 for at in range(0, len(beside), quarter)][:4]
+    for request_id in engine.request_ids:
+        engine.abort(request_id)
+    p99 = [statistics.quantiles(values, n=100)[98] for values in (alone, beside)]
+    median = [statistics.median(values) for values in (alone, beside)]
+    print(
+        f"{drafter}, {streams} streams: p99 gap {p99[0] * 1e3:.1f} -> {p99[1] * 1e3:.1f} ms "
+        f"({p99[1] / p99[0]:.2f} x), median {median[0] * 1e3:.1f} -> {median[1] * 1e3:.1f} ms; "
+        f"the prompt took {seconds:.2f} s in {len(beside)} steps of "
+        f"{', '.join(f'{part:.1f}' for part in parts)} ms (median of each quarter)",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--streams", type=case, action="append", help="DRAFTER:NUMBER, for example auto:4")
+    arguments = parser.parse_args()
+    llm = LLM(arguments.model, max_model_len=8192, kv_cache_tokens=12288)
+    text = llm.tokenizer.encode(" ".join(f"Item {n}: {n * n % 97} apples for {n % 13}." for n in range(400)))
+    ttft(llm, text[:50])
+    shared_prompt(llm, text, arguments.repeats)
+    for drafter, streams in arguments.streams or DEFAULT:
+        long_prompt(llm, text, drafter, streams)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Give a new request its drafter's session, its ledger, and what the drafter wants to see."""
+
+from __future__ import annotations
+
+from paceline.config import EngineConfig
+from paceline.control.guard import Guard
+from paceline.drafters.base import DraftContext, Drafter
+from paceline.engine.draft import Pacing
+from paceline.engine.patience import open_session
+from paceline.engine.request import Request, logger
+from paceline.theory.cost_table import CostTable
+
+
+def start_drafting(
+    request: Request, drafter: Drafter, config: EngineConfig, costs: CostTable, is_guarded: bool
+) -> None:
+    """Open a session of ``drafter``, unless the request may not draft; one that fails costs the drafts."""
+    if request.draft_limit == 0 or drafter.name == "none":
+        return
+    prediction = request.params.prediction
+    context = DraftContext(
+        request.request_id,
+        tuple(request.tokens),
+        request.sampler,
+        prediction if isinstance(prediction, tuple) else (),
+        request.sampler.rule,
+        config.record_decisions,
+    )
+    request.pacing = Pacing(
+        Guard(costs, drafter.name),
+        is_guarded,
+        drafter.capabilities.is_adaptive,
+        [] if config.record_decisions else None,
+    )
+    request.num_top_tokens = drafter.capabilities.num_top_tokens
+    request.state_layers = drafter.capabilities.state_layers
+    try:
+        request.session = open_session(drafter, context, config.draft_timeout)
+    except Exception:
+        logger.warning(
+            "drafter %s did not start; request %s goes on without drafts",
+            drafter.name,
+            request.request_id,
+            exc_info=True,
+        )
