@@ -82,3 +82,52 @@ def test_no_reply_pays_for_building_its_drafter(llm: LLM, monkeypatch: pytest.Mo
     assert len(built) == 3
     engine.start_afresh(("none", "suffix"))
     assert built[3:] == ["none", "suffix"], "each repeat begins with new ones"
+
+
+def test_a_batch_gives_each_reply_as_it_would_be_alone(llm: LLM) -> None:
+    """Same ids, and the times of the batch shared among its replies."""
+    asked = [[{"role": "user", "content": text}] for text in ("the rest", "of it", "the rest of the rest")]
+    engine = LlmEngine(llm)
+    alone = [engine.reply("suffix", messages, 12, 1.0, 4) for messages in asked]
+    together = engine.replies("suffix", asked, 12, 1.0, [4] * 3)
+    assert [reply.token_ids for reply in together] == [reply.token_ids for reply in alone]
+    assert (
+        len({reply.seconds for reply in together}) == len({reply.verify_seconds for reply in together}) == 1
+    )
+    for reply in (*alone, *together):
+        assert sum(delivery.num_tokens for delivery in reply.deliveries) == len(reply.token_ids)
+        times = [delivery.seconds for delivery in reply.deliveries]
+        assert times == sorted(times)
+        assert len(times) == reply.num_steps
+    batch_seconds = sum(reply.seconds for reply in together)
+    assert max(reply.deliveries[-1].seconds for reply in together) == pytest.approx(batch_seconds)
+    assert sum(reply.verify_seconds for reply in together) < batch_seconds
+
+
+def test_a_prompt_that_does_not_fit_leaves_nothing_of_its_batch_behind(llm: LLM) -> None:
+    asked = [[{"role": "user", "content": "the rest " * count}] for count in (1, 5000)]
+    with pytest.raises(PromptError):
+        LlmEngine(llm).replies("none", asked, 8, 0.0, [None, None])
+    assert not llm.engine.has_unfinished
+
+
+def test_no_drafter_finds_the_prompt_computed_by_the_one_before(llm: LLM) -> None:
+    """With the prefix cache on, whoever answered second seemed faster by a whole prompt."""
+    engine = LlmEngine(llm)
+    long = [{"role": "user", "content": "the rest of it " * 40}]
+    for name in ("none", "ngram"):
+        engine.reply(name, long, 4, 0.0, None)
+        assert llm.engine.load.num_prefix_hits == 0
+
+
+def test_a_large_batch_has_room(path: Path) -> None:
+    from paceline.bench.datasets import BenchPrompt
+    from paceline.bench.room import cache_tokens_wanted, size_of
+    from paceline.bench.runner import BenchSettings
+
+    prompts = [BenchPrompt("a", "w", ("the rest " * 50, "of it")), BenchPrompt("b", "w", ("of it",))]
+    small = cache_tokens_wanted(str(path), prompts, [BenchSettings((), batch=2)], 256)
+    assert small == 8192
+    large = cache_tokens_wanted(str(path), prompts, [BenchSettings((), batch=b) for b in (1, 256)], 256)
+    assert 128 * 256 < large <= 256 * (256 + 64)
+    assert size_of(path) == path.stat().st_size == size_of(path.parent)

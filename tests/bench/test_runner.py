@@ -13,13 +13,17 @@ import pytest
 from paceline.bench.datasets import BenchPrompt, Message
 from paceline.bench.environment import Environment, describe_environment
 from paceline.bench.means import Mean, mean_over_workloads
-from paceline.bench.records import Measured, Reply, distinct_share, summarize, summarize_run
-from paceline.bench.report import as_json, mean_table, result_tables
+from paceline.bench.records import Delivery, Measured, Reply, distinct_share
+from paceline.bench.report import RunFacts, as_json, result_tables
 from paceline.bench.runner import BenchSettings, count_replies, run_bench
+from paceline.bench.summary import Conditions, summarize, summarize_run
+from paceline.bench.tables import mean_table
 from paceline.errors import ConfigError, PromptError
 
 LOOP = (1, 2, 3, 4) * 5
 VARIED = tuple(range(20))
+PLAIN = tuple(Delivery(0.5 + 0.1 * i, 1) for i in range(20))
+DRAFTED = (Delivery(0.5, 1), *(Delivery(0.6 + 0.1 * i, 2) for i in range(9)), Delivery(1.5, 1))
 PROMPTS = [
     BenchPrompt("a", "chat", ("vary", "vary")),
     BenchPrompt("b", "chat", ("loop",)),
@@ -34,14 +38,24 @@ class FakeEngine:
     seconds: dict[str, float]
     differs: str = ""
     calls: list[tuple[str, str, int | None]] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
     model_name: str = "fake"
 
     def start_afresh(self, drafters: Sequence[str]) -> None:
         self.calls.append(("afresh", " ".join(drafters), 0))
 
-    def reply(
-        self, drafter: str, messages: Sequence[Message], max_tokens: int, temperature: float, seed: int | None
-    ) -> Measured:
+    def replies(
+        self,
+        drafter: str,
+        conversations: Sequence[Sequence[Message]],
+        max_tokens: int,
+        temperature: float,
+        seeds: Sequence[int | None],
+    ) -> list[Measured]:
+        self.sizes.append(len(conversations))
+        return [self.reply(drafter, *each) for each in zip(conversations, seeds, strict=True)]
+
+    def reply(self, drafter: str, messages: Sequence[Message], seed: int | None) -> Measured:
         self.calls.append((drafter, " ".join(m["content"] for m in messages), seed))
         ids = LOOP if messages[-1]["content"] == "loop" else VARIED
         if drafter == self.differs:
@@ -58,6 +72,9 @@ class FakeEngine:
             accepted_at=(8, 2) if drafting else (),
             draft_seconds=0.1 if drafting else 0.0,
             verify_seconds=0.3,
+            deliveries=DRAFTED if drafting else PLAIN,
+            drafts_at=(8, 8, 4) if drafting else (),
+            peak_memory_bytes=2_000_000 if drafting else 1_000_000,
         )
 
 
@@ -108,14 +125,14 @@ def test_prompts_may_share_an_id() -> None:
 
 def test_a_prompt_that_does_not_fit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = FakeEngine({"none": 2.0})
-    real = engine.reply
+    real = engine.replies
 
-    def reply(drafter: str, messages: Sequence[Message], *rest: Any) -> Measured:
-        if len(messages) > 1:
+    def replies(drafter: str, conversations: Sequence[Sequence[Message]], *rest: Any) -> list[Measured]:
+        if len(conversations[0]) > 1:
             raise PromptError("9000 tokens do not fit")
-        return real(drafter, messages, *rest)
+        return real(drafter, conversations, *rest)
 
-    monkeypatch.setattr(engine, "reply", reply)
+    monkeypatch.setattr(engine, "replies", replies)
     with pytest.raises(PromptError, match="chat prompt a, turn 2: 9000 tokens do not fit"):
         run_bench(engine, PROMPTS, BenchSettings(()))
 
@@ -195,6 +212,9 @@ def test_the_mean_counts_each_workload_the_same() -> None:
     assert loops.varied_replies is None
 
 
+UNSEEDED = Conditions(temperature=1.0, unseeded=True)
+
+
 def unseeded(number: int, repeat: int, drafter: str, ids: tuple[int, ...], seconds: float) -> Reply:
     measured = Measured(ids, "", seconds, len(ids), 0, 0, 0, (), 0.0, 0.0)
     return Reply(number, PROMPTS[number], 0, repeat, drafter, measured)
@@ -204,10 +224,10 @@ def test_unseeded_replies_are_compared_per_token() -> None:
     """The drafter's replies are twice as long in the same time: by wall time it would gain nothing."""
     replies = [unseeded(0, r, "none", VARIED, 2.0) for r in range(2)]
     replies += [unseeded(0, r, "ngram", VARIED * 2, 2.0) for r in range(2)]
-    result = summarize_run("chat", "ngram", "fake", replies, unseeded=True)
+    result = summarize_run("chat", "ngram", "fake", replies, UNSEEDED)
     assert result.all_replies.speedup == 2.0
     assert result.all_replies.identical_share is None
-    assert summarize_run("chat", "none", "fake", replies, unseeded=True).all_replies.speedup == 1.0
+    assert summarize_run("chat", "none", "fake", replies, UNSEEDED).all_replies.speedup == 1.0
 
 
 def test_unseeded_replies_are_varied_or_not_each_by_itself() -> None:
@@ -222,15 +242,15 @@ def test_unseeded_replies_are_varied_or_not_each_by_itself() -> None:
         unseeded(0, 1, "ngram", VARIED, 1.0),
         unseeded(1, 1, "ngram", VARIED, 1.0),
     ]
-    result = summarize_run("chat", "ngram", "fake", replies, unseeded=True)
+    result = summarize_run("chat", "ngram", "fake", replies, UNSEEDED)
     assert result.varied_replies is not None
     assert (result.varied_replies.num_replies, result.varied_replies.tokens) == (1, 20)
     assert result.varied_replies.distinct_4gram_share == 1.0
     assert result.varied_replies.speedup == 2.0
-    second = summarize_run("chat", "ngram", "fake", replies[4:], unseeded=True)
+    second = summarize_run("chat", "ngram", "fake", replies[4:], UNSEEDED)
     assert second.varied_replies is None
     with pytest.raises(ValueError, match="same repeats"):
-        summarize(replies[2:4], replies[4:6], unseeded=True)
+        summarize(replies[2:4], replies[4:6], UNSEEDED)
 
 
 def test_an_unseeded_run_hands_out_no_seed() -> None:
@@ -280,7 +300,7 @@ ENVIRONMENT = Environment("abc", "a cpu", 2, 2, "avx2", "Linux", "3.11", {"numpy
 
 def test_the_json_holds_what_the_documentation_promises() -> None:
     results = run_bench(FakeEngine({"none": 2.0, "ngram": 1.0}), PROMPTS, SETTINGS)
-    data = json.loads(json.dumps(as_json(results, SETTINGS, ENVIRONMENT)))
+    data = json.loads(json.dumps(as_json(results, [SETTINGS], RunFacts(ENVIRONMENT))))
     assert len(data["runs"]) == 4
     promised = (
         "workload drafter model tokens seconds tokens_per_s tokens_per_step acceptance_rate "
@@ -295,6 +315,8 @@ def test_the_json_holds_what_the_documentation_promises() -> None:
     assert data["mean_over_workloads"][1] == {
         "drafter": "ngram",
         "model": "fake",
+        "batch": 1,
+        "temperature": 0.0,
         "num_workloads": 2,
         "tokens_per_step": 2.0,
         "speedup": 2.0,
@@ -323,14 +345,8 @@ def test_the_json_holds_what_the_documentation_promises() -> None:
 
 def test_each_speed_is_printed_beside_its_share_of_distinct_4grams() -> None:
     """Once for all replies and once for the varied ones; without varied ones, no such line."""
-    from rich.console import Console
-
-    output = io.StringIO()
-    console = Console(width=110, file=output)
-    for table in result_tables(run_bench(FakeEngine({"none": 2.0, "ngram": 1.0}), PROMPTS, SETTINGS)):
-        console.print(table)
-    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in output.getvalue().splitlines()]
-    rows = [cells for cells in lines if len(cells) == 10 and cells[1].startswith(("all", "varied"))]
+    tables = result_tables(run_bench(FakeEngine({"none": 2.0, "ngram": 1.0}), PROMPTS, SETTINGS))
+    rows = [cells for cells in printed(*tables) if len(cells) == 12]
     assert [row[:6] for row in rows] == [
         ["none", "all 3", "10.0", "10.0–10.0", "1.00x", "75%"],
         ["", "varied 2", "10.0", "10.0–10.0", "1.00x", "100%"],
@@ -339,7 +355,8 @@ def test_each_speed_is_printed_beside_its_share_of_distinct_4grams() -> None:
         ["none", "all 1", "10.0", "10.0–10.0", "1.00x", "24%"],
         ["ngram", "all 1", "20.0", "20.0–20.0", "2.00x", "24%"],
     ]
-    assert rows[2][6:] == ["2.00", "50%", "100%", "10·30·60 %"]
+    assert rows[2][6:8] == ["2.00–2.00", "–"]
+    assert rows[2][8:] == ["2.00", "50%", "100%", "10·30·60 %"]
 
 
 def printed(*tables: object) -> list[list[str]]:
@@ -347,7 +364,7 @@ def printed(*tables: object) -> list[list[str]]:
     from rich.console import Console
 
     output = io.StringIO()
-    Console(width=110, file=output).print(*tables)
+    Console(width=160, file=output).print(*tables)
     return [
         [c.strip() for c in line.split("│")[1:-1]] for line in output.getvalue().splitlines() if "│" in line
     ]
@@ -356,10 +373,10 @@ def printed(*tables: object) -> list[list[str]]:
 def test_the_means_are_printed_for_all_and_for_varied_replies() -> None:
     results = run_bench(FakeEngine({"none": 2.0, "ngram": 1.0}), PROMPTS, SETTINGS)
     assert printed(mean_table(results)) == [
-        ["none", "all", "2", "1.00", "1.00x", "1.00x chat"],
-        ["", "varied", "1", "1.00", "1.00x", "1.00x chat"],
-        ["ngram", "all", "2", "2.00", "2.00x", "2.00x chat"],
-        ["", "varied", "1", "2.00", "2.00x", "2.00x chat"],
+        ["none", "all", "1", "0", "2", "1.00", "1.00x", "1.00x chat"],
+        ["", "varied", "1", "0", "1", "1.00", "1.00x", "1.00x chat"],
+        ["ngram", "all", "1", "0", "2", "2.00", "2.00x", "2.00x chat"],
+        ["", "varied", "1", "0", "1", "2.00", "2.00x", "2.00x chat"],
     ]
 
 
@@ -367,10 +384,9 @@ def test_an_identical_share_that_does_not_apply_is_a_dash() -> None:
     settings = BenchSettings(("ngram",), temperature=1.0, unseeded=True)
     results = run_bench(FakeEngine({"none": 2.0, "ngram": 1.0}), PROMPTS, settings)
     rows = printed(result_tables(results)[0])
-    assert [row[8] for row in rows] == ["–"] * 4
-    assert (
-        json.loads(json.dumps(as_json(results, settings, ENVIRONMENT)))["runs"][1]["identical_share"] is None
-    )
+    assert [row[10] for row in rows] == ["–"] * 4
+    data = json.loads(json.dumps(as_json(results, [settings], RunFacts(ENVIRONMENT))))
+    assert data["runs"][1]["identical_share"] is None
 
 
 def test_the_environment_names_this_machine() -> None:

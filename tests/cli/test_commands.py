@@ -210,6 +210,35 @@ def test_bench_with_fresh_noise(paceline: Program, model: str, tmp_path: Path) -
     assert [run["identical_share"] for run in runs] == [None, None]
 
 
+def test_bench_in_batches_and_at_temperatures(paceline: Program, model: str, tmp_path: Path) -> None:
+    """Every case of drafter, workload, batch and temperature; its file compares with itself."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text("".join(json.dumps({"prompt": f"the rest {n}"}) + "\n" for n in range(3)))
+    out_file = tmp_path / "bench.json"
+    arguments = ("-m", model, "-d", "ngram", "-n", "8", "-r", "2", "-t", "1", "--dataset", str(rows))
+    cases = ("--batch", "1,4", "--temperature", "0,1", "--price-per-hour", "0.5")
+    status, out, _ = paceline("bench", *arguments, *cases, "--json", str(out_file))
+    assert status == 0
+    assert "rows · batch 4 · temperature 1" in out
+    assert "greedy, temperature 1 · batch 1, 4" in out
+    assert "cost/Mtok" in out
+    data = json.loads(out_file.read_text())
+    assert data["kind"] == "offline"
+    assert (data["settings"]["batches"], data["settings"]["temperatures"]) == ([1, 4], [0.0, 1.0])
+    found = [(run["temperature"], run["batch"], run["drafter"]) for run in data["runs"]]
+    assert found == [(t, b, d) for t in (0.0, 1.0) for b in (1, 4) for d in ("none", "ngram")]
+    for run in data["runs"]:
+        assert run["identical_share"] == 1.0
+        assert run["num_replies"] == (3 if run["batch"] == 1 else 4)
+        for name in ("ttft_s", "tpot_s", "itl_token_s", "itl_step_s", "request_tokens_per_s"):
+            assert run[name] is None or set(run[name]) == {"p50", "p95", "p99", "mean"}
+        assert run["speedup_ci"][0] <= run["speedup_ci"][1]
+        assert run["cost_per_million_tokens"] == pytest.approx(0.5e6 / 3600 / run["tokens_per_s"])
+    status, out, _ = paceline("bench", "compare", str(out_file), str(out_file))
+    assert status == 0
+    assert "0 better, 0 worse" in out
+
+
 def test_demo_compares_ids_and_bits(paceline: Program, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scenes = [
         demo_command.Scene("a question", "the rest"),

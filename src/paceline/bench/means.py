@@ -31,13 +31,16 @@ class DrafterMean:
     model: str
     all_replies: Mean
     varied_replies: Mean | None
+    batch: int = 1
+    temperature: float = 0.0
 
 
 def mean_over_workloads(results: Sequence[RunResult]) -> list[DrafterMean]:
-    """Return one mean for each drafter, in the order of the results."""
+    """Return one mean for each drafter, batch size and temperature, in the order of the results."""
     means = []
-    for drafter in dict.fromkeys(result.drafter for result in results):
-        mine = [result for result in results if result.drafter == drafter]
+    for case in dict.fromkeys((r.batch, r.temperature, r.drafter) for r in results):
+        mine = [r for r in results if (r.batch, r.temperature, r.drafter) == case]
+        batch, temperature, drafter = case
         varied = {r.workload: r.varied_replies for r in mine if r.varied_replies is not None}
         means.append(
             DrafterMean(
@@ -45,6 +48,8 @@ def mean_over_workloads(results: Sequence[RunResult]) -> list[DrafterMean]:
                 model=mine[0].model,
                 all_replies=_mean({result.workload: result.all_replies for result in mine}),
                 varied_replies=_mean(varied) if varied else None,
+                batch=batch,
+                temperature=temperature,
             )
         )
     return means

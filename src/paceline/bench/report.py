@@ -2,49 +2,78 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
+from paceline.bench.datasets import BenchPrompt
 from paceline.bench.environment import Environment
-from paceline.bench.means import Mean, mean_over_workloads
+from paceline.bench.means import mean_over_workloads
 from paceline.bench.records import VARIED_SHARE, RunResult, Summary
 from paceline.bench.runner import BenchSettings
+from paceline.bench.tables import cost_per_million_tokens, speed_table, wait_table
+from paceline.theory.cost_table import CostTable
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What a run was made with, beside its settings.
+
+    ``prompts_digest``: of all prompts asked (see :func:`prompts_digest`). ``model_bytes``: size of its files.
+    ``costs``: the cost table of the prediction. ``price_per_hour``: what the machine costs, in any currency.
+    """
+
+    environment: Environment
+    prompts_digest: str = ""
+    model_bytes: int = 0
+    costs: CostTable | None = None
+    price_per_hour: float | None = None
+
+
+def prompts_digest(prompts: Sequence[BenchPrompt]) -> str:
+    """Return a digest of the conversations, in their order: equal for equal questions."""
+    text = json.dumps([asdict(prompt) for prompt in prompts], ensure_ascii=True)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
+
+
 def as_json(
-    results: Sequence[RunResult], settings: BenchSettings, environment: Environment
+    results: Sequence[RunResult], settings: Sequence[BenchSettings], facts: RunFacts
 ) -> dict[str, Any]:
     """Return what ``--json`` writes.
 
-    Each entry of ``runs`` holds the fields of :class:`RunResult`, those of the summary of all replies, under
-    ``varied`` those of the summary of the varied ones (null when there are none), and under ``categories``
-    one summary for each category of a workload made of several. ``mean_over_workloads`` has one entry for
-    each drafter: the fields of :class:`~paceline.bench.means.Mean` for all replies, and under ``varied`` for
-    the varied ones.
+    ``settings``: one for each batch size and temperature; written is the first one, with all ``batches`` and
+    ``temperatures``. Each entry of ``runs`` holds the fields of :class:`RunResult`, those of the summary of
+    all replies (its latencies each under a name of their own), under ``varied`` those of the summary of the
+    varied ones (null when there are none), and under ``categories`` one summary for each category of a
+    workload made of several. ``samples`` stands under all replies only. ``mean_over_workloads`` has one entry
+    for each drafter, batch size and temperature: the fields of :class:`~paceline.bench.means.Mean` for all
+    replies, and under ``varied`` for the varied ones.
     """
     return {
-        "settings": asdict(settings),
-        "environment": asdict(environment),
+        "kind": "offline",
+        "settings": {
+            **asdict(settings[0]),
+            "batches": list(dict.fromkeys(each.batch for each in settings)),
+            "temperatures": list(dict.fromkeys(each.temperature for each in settings)),
+        },
+        "environment": asdict(facts.environment),
+        "model_bytes": facts.model_bytes,
+        "prompts_digest": facts.prompts_digest,
+        "price_per_hour": facts.price_per_hour,
+        "cost_table": None if facts.costs is None else facts.costs.to_json(),
         "varied_share": VARIED_SHARE,
-        "runs": [
-            {
-                "workload": result.workload,
-                "drafter": result.drafter,
-                "model": result.model,
-                **asdict(result.all_replies),
-                "varied": None if result.varied_replies is None else asdict(result.varied_replies),
-                "categories": {name: asdict(summary) for name, summary in result.categories.items()},
-            }
-            for result in results
-        ],
+        "runs": [_run_json(result, facts.price_per_hour) for result in results],
         "mean_over_workloads": [
             {
                 "drafter": mean.drafter,
                 "model": mean.model,
+                "batch": mean.batch,
+                "temperature": mean.temperature,
                 **asdict(mean.all_replies),
                 "varied": None if mean.varied_replies is None else asdict(mean.varied_replies),
             }
@@ -53,77 +82,43 @@ def as_json(
     }
 
 
-def result_tables(results: Sequence[RunResult]) -> list[Table]:
-    """Return one table for each workload."""
-    return [
-        _table(workload, [result for result in results if result.workload == workload])
-        for workload in dict.fromkeys(result.workload for result in results)
-    ]
+def _run_json(result: RunResult, price: float | None) -> dict[str, Any]:
+    summary, varied = result.all_replies, result.varied_replies
+    return {
+        "workload": result.workload,
+        "drafter": result.drafter,
+        "model": result.model,
+        "batch": result.batch,
+        "temperature": result.temperature,
+        **_summary_json(summary, price),
+        "samples": summary.samples.to_json(),
+        "varied": None if varied is None else _summary_json(varied, price),
+        "categories": {name: _summary_json(part, price) for name, part in result.categories.items()},
+    }
 
 
-def _table(workload: str, results: Sequence[RunResult]) -> Table:
-    from rich.table import Table
-
-    table = Table(
-        title=workload,
-        title_justify="left",
-        caption=f"varied: replies with at least {VARIED_SHARE:.0%} distinct 4-grams; d·v·o: share of time in "
-        "draft, verify, other",
-        caption_justify="left",
-    )
-    table.add_column("drafter")
-    table.add_column("replies")
-    for name in ("tok/s", "spread", "speedup", "distinct", "tok/step", "accepted", "identical", "d·v·o"):
-        table.add_column(name, justify="right")
-    for result in results:
-        table.add_row(result.drafter, *_cells("all", result.all_replies))
-        if result.varied_replies is not None:
-            table.add_row("", *_cells("varied", result.varied_replies))
-    return table
+def _summary_json(summary: Summary, price: float | None) -> dict[str, Any]:
+    plain = {f.name: getattr(summary, f.name) for f in fields(summary)}
+    del plain["samples"], plain["latencies"]
+    cost = None if price is None else cost_per_million_tokens(price, summary.tokens_per_s)
+    return {**plain, **asdict(summary.latencies), "cost_per_million_tokens": cost}
 
 
-def mean_table(results: Sequence[RunResult]) -> Table:
-    """Return the table of means over the workloads."""
-    from rich.table import Table
-
-    table = Table(
-        title="mean over workloads",
-        title_justify="left",
-        caption="each workload counts the same; varied: over the workloads that have varied replies",
-        caption_justify="left",
-    )
-    for name in ("drafter", "replies"):
-        table.add_column(name)
-    for name in ("workloads", "tok/step", "speedup", "lowest speedup"):
-        table.add_column(name, justify="right")
-    for mean in mean_over_workloads(results):
-        table.add_row(mean.drafter, "all", *_mean_cells(mean.all_replies))
-        if mean.varied_replies is not None:
-            table.add_row("", "varied", *_mean_cells(mean.varied_replies))
-    return table
+def result_tables(results: Sequence[RunResult], price_per_hour: float | None = None) -> list[Table]:
+    """Return two tables for each workload, batch size and temperature: speed, and what a user waits for."""
+    tables = []
+    for case in dict.fromkeys((r.batch, r.temperature, r.workload) for r in results):
+        mine = [r for r in results if (r.batch, r.temperature, r.workload) == case]
+        title = case_title(*case)
+        tables += [speed_table(title, mine), wait_table(title, mine, price_per_hour)]
+    return tables
 
 
-def _mean_cells(mean: Mean) -> list[str]:
-    return [
-        str(mean.num_workloads),
-        f"{mean.tokens_per_step:.2f}",
-        f"{mean.speedup:.2f}x",
-        f"{mean.min_speedup:.2f}x {mean.slowest_workload}",
-    ]
-
-
-def _cells(kind: str, summary: Summary) -> list[str]:
-    low, high = summary.tokens_per_s_spread
-    rate = summary.acceptance_rate
-    parts = (summary.draft_seconds, summary.verify_seconds, summary.other_seconds)
-    return [
-        f"{kind} {summary.num_replies}",
-        f"{summary.tokens_per_s:.1f}",
-        f"{low:.1f}–{high:.1f}",
-        f"{summary.speedup:.2f}x",
-        f"{summary.distinct_4gram_share:.0%}",
-        f"{summary.tokens_per_step:.2f}",
-        "–" if rate is None else f"{rate:.0%}",
-        "–" if summary.identical_share is None else f"{summary.identical_share:.0%}",
-        "·".join(f"{100 * part / summary.seconds:.0f}" for part in parts) + " %",
-    ]
+def case_title(batch: int, temperature: float, workload: str) -> str:
+    """Return the name of a table; what is as usual (alone, greedy) goes without saying."""
+    parts = [workload]
+    if batch > 1:
+        parts.append(f"batch {batch}")
+    if temperature:
+        parts.append(f"temperature {temperature:g}")
+    return " · ".join(parts)

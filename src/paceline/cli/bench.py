@@ -10,6 +10,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from paceline.cli.bench_compare import compare
 from paceline.cli.bench_load import load
 from paceline.cli.bench_run import run
 
@@ -43,4 +44,5 @@ app = typer.Typer(
     add_completion=False,
 )
 app.command(RUN)(run)
+app.command("compare")(compare)
 app.command(LOAD)(load)

@@ -41,7 +41,8 @@ def run(
         typer.Option(
             "--dataset",
             metavar="FILE",
-            help="JSONL rows with turns (Spec-Bench form), prompt or messages. Each category is a workload; "
+            help="Prompts, one JSON object per line (or a JSON list; gzip is fine): turns (Spec-Bench, "
+            "MT-Bench), prompt, messages, HumanEval, GSM8K or ShareGPT form. Each category is a workload; "
             "those of MT-bench, in rows with turns, are one: mt-bench.",
         ),
     ] = None,
@@ -60,7 +61,14 @@ def run(
     repeat: Annotated[
         int, typer.Option("--repeat", "-r", metavar="R", help="Rounds; figures are their medians.")
     ] = 3,
-    temperature: options.Temperature = 0.0,
+    batch: Annotated[
+        str,
+        typer.Option("--batch", metavar="B[,B…]", help="Conversations answered at once, e.g. 1,8,32."),
+    ] = "1",
+    temperature: Annotated[
+        str,
+        typer.Option("--temperature", metavar="T[,T…]", help="0 is greedy; higher is more varied."),
+    ] = "0",
     seed: Annotated[
         int, typer.Option("--seed", metavar="N", help="Seed of the first prompt, at temperature > 0.")
     ] = 0,
@@ -76,34 +84,42 @@ def run(
     threads: options.Threads = None,
     context: options.Context = None,
     quant: options.QuantName = "none",
+    price_per_hour: Annotated[
+        float | None,
+        typer.Option(
+            "--price-per-hour",
+            metavar="P",
+            help="What the machine costs an hour: prints the cost of a million output tokens.",
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--json", metavar="OUT", help="Write all figures to this file.")
     ] = None,
 ) -> None:
     """Measure drafters on real prompts, each beside plain decoding of the same prompts.
 
-    Example: paceline bench --drafter ngram,auto --workload rewrite --repeat 3 --json out.json
+    Example: paceline bench --drafter ngram,auto --workload rewrite --batch 1,8 --json out.json
 
     Each prompt is answered by every drafter before the next one comes. Speeds stand beside the share of
     distinct 4-grams, for all replies and for those with at least 50 %: loops make any drafter look brilliant.
     """
     from paceline.bench.runner import BenchSettings
+    from paceline.config import check_float
 
     drafters = options.comma_list(drafter, "--drafter")
-    settings = BenchSettings(drafters, max_tokens, repeat, temperature, seed, unseeded, first_turn)
+    plan = [
+        BenchSettings(drafters, max_tokens, repeat, each, seed, unseeded, first_turn, size)
+        for each in options.numbers(temperature, "--temperature", float)
+        for size in options.numbers(batch, "--batch", int)
+    ]
+    if price_per_hour is not None:
+        check_float("price_per_hour", price_per_hour, 0.0, 1e6)
     prompts = _prompts(workload or [], dataset, limit)
     check_writable(output)
-    # Every request names its own drafter; the model is opened with one that drafts, for its draft length.
-    llm = options.open_llm(
-        model,
-        drafter="auto",
-        num_draft_tokens=num_draft_tokens,
-        threads=threads,
-        context=context,
-        quant=quant,
-    )
-    results = _run(llm, prompts, settings)
-    _report(llm, results, settings, output)
+    engine = _engine_options(num_draft_tokens, threads, context, quant)
+    llm = _open(model, prompts, plan, engine)
+    results = [result for settings in plan for result in _run(llm, prompts, settings)]
+    _report(llm, results, plan, prompts, price_per_hour, output)
 
 
 def _prompts(workloads: Sequence[str], dataset: Path | None, limit: int | None) -> list[BenchPrompt]:
@@ -119,6 +135,41 @@ def _prompts(workloads: Sequence[str], dataset: Path | None, limit: int | None) 
     if dataset is not None:
         prompts += load_dataset(dataset)
     return first_prompts(prompts, limit)
+
+
+def _engine_options(
+    num_draft_tokens: int | None, threads: int | None, context: int | None, quant: str
+) -> dict[str, Any]:
+    """Return the arguments of ``LLM`` that options stand for."""
+    return {
+        "num_draft_tokens": num_draft_tokens,
+        "threads": threads,
+        "max_model_len": context,
+        "quant": options.quant_named(quant),
+    }
+
+
+def _open(
+    model: str, prompts: Sequence[BenchPrompt], plan: Sequence[BenchSettings], engine: dict[str, Any]
+) -> LLM:
+    """Load the model, with a cache that holds the largest batch.
+
+    Every request names its own drafter; the model is opened with one that drafts, for its draft length. The
+    prefix cache stays off: the drafter that answers second would find the prompt computed by the first.
+    """
+    from rich.console import Console
+
+    from paceline.bench.room import cache_tokens_wanted
+    from paceline.llm import LLM
+
+    with Console(stderr=True).status(f"loading {model}"):
+        size = max(settings.batch for settings in plan)
+        if size > 1:
+            engine |= {
+                "kv_cache_tokens": cache_tokens_wanted(model, prompts, plan, engine["max_model_len"]),
+                "max_num_requests": max(32, size),
+            }
+        return LLM(model, "auto", enable_prefix_caching=False, **engine)
 
 
 def _run(llm: LLM, prompts: Sequence[BenchPrompt], settings: BenchSettings) -> list[RunResult]:
@@ -142,35 +193,56 @@ def _run(llm: LLM, prompts: Sequence[BenchPrompt], settings: BenchSettings) -> l
         return run_bench(LlmEngine(llm), prompts, settings, on_reply)
 
 
-def _report(llm: LLM, results: list[RunResult], settings: BenchSettings, output: Path | None) -> None:
+def _report(
+    llm: LLM,
+    results: list[RunResult],
+    plan: Sequence[BenchSettings],
+    prompts: Sequence[BenchPrompt],
+    price_per_hour: float | None,
+    output: Path | None,
+) -> None:
     from paceline.bench.environment import describe_environment
-    from paceline.bench.report import as_json, mean_table, result_tables
+    from paceline.bench.report import RunFacts, as_json, prompts_digest, result_tables
+    from paceline.bench.room import size_of
+    from paceline.bench.tables import mean_table
 
     environment = describe_environment(llm.executor.num_threads, llm.executor.path)
     console = options.report_console()
-    tables = result_tables(results)
-    if len(tables) > 1:
+    tables = result_tables(results, price_per_hour)
+    if len({result.workload for result in results}) > 1:
         tables.append(mean_table(results))
     for table in tables:
         console.print(table, "")
+    first = plan[0]
     console.print(
-        f"{results[0].model} · {_conditions(llm, settings)} · "
-        f"at most {settings.max_tokens} tokens, end token honoured · median of {settings.repeats} · "
+        f"{results[0].model} · {_conditions(llm, plan)} · "
+        f"at most {first.max_tokens} tokens, end token honoured · median of {first.repeats} · "
         f"{environment.threads} threads, {environment.instruction_path} · "
         f"{environment.cpu} · commit {environment.commit or 'unknown'}",
         highlight=False,
     )
     if output is not None:
-        data: dict[str, Any] = as_json(results, settings, environment)
+        facts = RunFacts(
+            environment,
+            prompts_digest(prompts),
+            size_of(llm.model_files.path),
+            None,
+            price_per_hour,
+        )
+        data: dict[str, Any] = as_json(results, plan, facts)
         write_text(output, json.dumps(data, indent=2) + "\n")
         console.print(f"written to {output}", highlight=False)
 
 
-def _conditions(llm: LLM, settings: BenchSettings) -> str:
+def _conditions(llm: LLM, plan: Sequence[BenchSettings]) -> str:
     """Return how was sampled, and what else of the prompts is not as usual."""
-    sampling = f"temperature {settings.temperature:g}" if settings.temperature else "greedy"
-    parts = [sampling + (", unseeded" if settings.unseeded else "")]
-    if settings.first_turn:
+    warm = dict.fromkeys(settings.temperature for settings in plan)
+    sampling = ", ".join(f"temperature {value:g}" if value else "greedy" for value in warm)
+    parts = [sampling + (", unseeded" if plan[0].unseeded else "")]
+    sizes = dict.fromkeys(settings.batch for settings in plan)
+    if set(sizes) != {1}:
+        parts.append(f"batch {', '.join(map(str, sizes))}")
+    if plan[0].first_turn:
         parts.append("first turn only")
     if llm.model_files.chat_template_text is None:
         parts.append("plain prompts (base model)")
