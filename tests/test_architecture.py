@@ -35,9 +35,10 @@ ALLOWED: dict[str, frozenset[str]] = {
     "llm": ENGINE,
     "check": ENGINE,
     "bench": ENGINE,
+    "advise": ENGINE | {"bench"},
     "server": ENGINE,
     "train": ENGINE,
-    "cli": ENGINE | {"bench", "check", "server", "train"},
+    "cli": ENGINE | {"advise", "bench", "check", "server", "train"},
 }
 HEAVY = (
     "torch",
@@ -97,7 +98,7 @@ def our_units(path: Path) -> set[str]:
 def test_imports_follow_the_direction_of_the_design(path: Path) -> None:
     unit = unit_of(path)
     if unit == "__init__":
-        forbidden = our_units(path) & {"cli", "server", "bench", "train", "check"}
+        forbidden = our_units(path) & {"cli", "server", "bench", "train", "check", "advise"}
     elif unit == "__main__":
         forbidden = our_units(path) - {"cli"}
     else:

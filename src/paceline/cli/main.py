@@ -10,12 +10,14 @@ from typing import Annotated
 
 import typer
 
+from paceline.cli.advise import advise
 from paceline.cli.bench import app as bench
 from paceline.cli.chat import chat
 from paceline.cli.check import check
 from paceline.cli.config_file import accept_config
 from paceline.cli.demo import demo
 from paceline.cli.explain import explain
+from paceline.cli.export import export
 from paceline.cli.generate import generate
 from paceline.cli.models import models
 from paceline.cli.profile import profile
@@ -38,7 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (generate, chat, explain, demo, check, profile, pull, models, synth):
+for command in (generate, chat, explain, demo, advise, export, check, profile, pull, models, synth):
     app.command()(command)
 app.add_typer(bench, name="bench")
 app.add_typer(theory, name="theory")

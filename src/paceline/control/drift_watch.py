@@ -42,7 +42,8 @@ class Alarm:
         action = "" if self.fallback is None else f"; new requests use {self.fallback!r}"
         return (
             f"acceptance of drafter {self.drafter!r}{where} fell from {self.baseline_rate:.0%} to "
-            f"{self.rate:.0%} (last {self.num_positions} drafted positions, {self.num_tokens} tokens); likely: "
+            f"{self.rate:.0%} (last {self.num_positions} positions judged, {self.num_tokens} tokens); "
+            f"likely: "
             f"{'; '.join(self.causes)}{action}"
         )
 

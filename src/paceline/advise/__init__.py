@@ -1,0 +1,1 @@
+"""Which drafter to use with a model on this machine: found by looking, measuring, and saying why."""
