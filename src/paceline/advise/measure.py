@@ -27,6 +27,9 @@ SCREEN_SHARE = 0.5
 """Share of the time after which drafters that are clearly behind drop out."""
 BEHIND = 0.85
 LEAST_TURNS = 3
+WANTED_TURNS = 10
+LEAST_TOKENS = 16
+"""Of a reply, however slow the model is; shorter ones are mostly their beginning."""
 _DRAWS = 2000
 _LABEL = "advise"
 
@@ -128,13 +131,16 @@ def measure(
 ) -> list[Runs]:
     """Return the runs of ``none`` and of every entrant; prompts come again when there are too few.
 
-    At least ``LEAST_TURNS`` turns are run whatever they take. Loading drafters and warming up is not on the
-    clock of ``settings.seconds``.
+    At least ``LEAST_TURNS`` turns are run whatever they take. Replies of slow models are shortened, see
+    :func:`reply_length`. Loading drafters and warming up is not on the clock of ``settings.seconds``.
     """
     runs = {entrant: Runs(entrant) for entrant in (Entrant(PLAIN), *entrants)}
+    pace = 0.0
     for entrant, run in runs.items():
-        run.cost_name = llm.engine.drafter(entrant.drafter).name
-        _reply(llm, entrant, prompts[0], settings, 0, WARM_UP_TOKENS)
+        run.cost_name = _cost_name(llm, entrant)
+        warm = _reply(llm, entrant, prompts[0], settings, 0, WARM_UP_TOKENS)
+        pace = pace or warm.seconds / max(1, warm.tokens)
+    length = reply_length(settings, pace, len(runs))
     alive, is_screened, number = list(runs), False, 0
     begin, paused = clock(), 0.0
     while number < LEAST_TURNS or clock() - begin - paused < settings.seconds:
@@ -147,16 +153,33 @@ def measure(
         for entrant in _rotated(alive, number):
             progress(min(1.0, (clock() - begin - paused) / settings.seconds), str(entrant))
             prompt = prompts[number % len(prompts)]
-            runs[entrant].turns.append(_reply(llm, entrant, prompt, settings, number, settings.max_tokens))
+            runs[entrant].turns.append(_reply(llm, entrant, prompt, settings, number, length))
         number += 1
         if not is_screened and number >= LEAST_TURNS and _is_half_time(clock() - begin - paused, settings):
             is_screened = True
             alive = survivors(list(runs.values()))
             for entrant in extra(list(runs.values())):
                 if entrant not in runs:
-                    runs[entrant] = Runs(entrant, llm.engine.drafter(entrant.drafter).name)
+                    runs[entrant] = Runs(entrant, _cost_name(llm, entrant))
                     alive.append(entrant)
     return list(runs.values())
+
+
+def reply_length(settings: MeasureSettings, pace: float, num_entrants: int) -> int:
+    """Return how long replies may be for ``WANTED_TURNS`` to fit the time: a few long ones tell less.
+
+    ``pace``: seconds per token of plain decoding.
+    """
+    fitting = settings.seconds / (WANTED_TURNS * num_entrants * pace) if pace > 0.0 else settings.max_tokens
+    return min(settings.max_tokens, max(LEAST_TOKENS, int(fitting)))
+
+
+def _cost_name(llm: LLM, entrant: Entrant) -> str:
+    """Return the name under which the cost table has this drafter; ``auto`` with a head is in none."""
+    drafter = llm.engine.drafter(entrant.drafter)
+    if drafter.name == "auto" and getattr(drafter, "head", None) is not None:
+        return "auto with a head"
+    return drafter.name
 
 
 def _is_half_time(spent: float, settings: MeasureSettings) -> bool:

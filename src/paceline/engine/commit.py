@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.control.acceptance_log import judge
+from paceline.control.drift_watch import DriftWatch
 from paceline.engine.accept import Acceptance
 from paceline.engine.outputs import Logprob
 from paceline.engine.request import Request
@@ -146,6 +148,21 @@ def observe(
         top = kernels.top_ids(verified.logits, request.num_top_tokens)
     step = StepObservation(committed, len(path), draft, tokens, top, kept_states(plan, path, verified))
     request.with_session(lambda session: session.observe(step))
+
+
+def tell_watch(
+    watch: DriftWatch, request: Request, draft: Draft, path: tuple[int, ...], num_tokens: int
+) -> None:
+    """Count a verified draft for the drift watch. ``path``: its accepted nodes, ``num_tokens``: committed."""
+    watch.record(
+        request.drafter_name,
+        request.params.workload,
+        request.request_id,
+        judge(draft.tree, path, num_tokens),
+        num_draft_tokens=len(draft),
+        num_tokens=num_tokens,
+        temperature=request.params.temperature,
+    )
 
 
 def observe_prompt(plan: Plan, verified: Verified) -> None:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 
 from paceline.config import EngineConfig, SpecConfig
-from paceline.control.acceptance_log import judge
 from paceline.control.default_costs import CONSERVATIVE_COSTS
 from paceline.control.drift_watch import DriftWatch
 from paceline.drafters.base import Drafter
@@ -225,7 +224,7 @@ class Engine:
         acceptance = self._accept(request.sampler, draft, rows)
         tokens = committing.commit(request, draft, acceptance, rows, self._rules)
         if len(draft):
-            self._tell_watch(request, draft, acceptance.path, len(tokens))
+            committing.tell_watch(self.watch, request, draft, acceptance.path, len(tokens))
         if request.pacing is not None:
             kept = min(len(acceptance.path), len(tokens))
             position = request.num_output_tokens - len(tokens)
@@ -237,17 +236,6 @@ class Engine:
         else:
             self._finish(request)
         return request.step_output(tokens, draft, acceptance.path)
-
-    def _tell_watch(self, request: Request, draft: Draft, path: tuple[int, ...], num_tokens: int) -> None:
-        self.watch.record(
-            request.drafter_name,
-            request.params.workload,
-            request.request_id,
-            judge(draft.tree, path, num_tokens),
-            num_draft_tokens=len(draft),
-            num_tokens=num_tokens,
-            temperature=request.params.temperature,
-        )
 
     def _finish(self, request: Request) -> None:
         self._scheduler.remember(request)
