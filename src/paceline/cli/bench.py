@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from paceline.cli.bench_compare import compare
 from paceline.cli.bench_load import load
+from paceline.cli.bench_report import report
 from paceline.cli.bench_run import run
 
 RUN = "run"
@@ -46,3 +47,4 @@ app = typer.Typer(
 app.command(RUN)(run)
 app.command("compare")(compare)
 app.command(LOAD)(load)
+app.command("report")(report)

@@ -57,7 +57,7 @@ def test_servers_that_tell_are_read_in_full(dialect: str, api: str) -> None:
     # The server waits 2 ms before each of four pieces; ten tokens come in them.
     assert point["ttft_s"]["p50"] >= 0.002
     assert point["e2e_s"]["p50"] >= 0.008
-    assert point["itl_token_s"]["mean"] == pytest.approx(point["tpot_s"]["mean"], rel=0.5, abs=1e-3)
+    assert point["itl_token_s"]["mean"] == pytest.approx(point["tpot_s"]["mean"], rel=0.5, abs=5e-3)
     assert found["notes"] == [
         "the 5 prompts came more than once: a prefix cache, or a drafter that learns "
         "from replies, answers repeats faster"

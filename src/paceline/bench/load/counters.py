@@ -51,19 +51,25 @@ class Speculation:
 def parse_metrics(text: str) -> Counters | None:
     """Return the speculation counters in Prometheus text, ``None`` when it holds none.
 
-    Ours have vLLM's names behind ``paceline:``. Names end with ``_total`` or not, as exporters differ.
+    Ours have vLLM's names behind ``paceline:``, and may stand there under both: the first of ``PREFIXES``
+    that is there counts. Names end with ``_total`` or not, as exporters differ.
     """
+    found = (_parse_prefix(text, prefix) for prefix in PREFIXES)
+    return next((counters for counters in found if counters is not None), None)
+
+
+def _parse_prefix(text: str, prefix: str) -> Counters | None:
     sums: dict[str, float] = defaultdict(float)
     at: dict[int, float] = defaultdict(float)
     for line in text.splitlines():
         match = _LINE.fullmatch(line.strip())
-        if match is None or not match[1].startswith(PREFIXES):
+        if match is None or not match[1].startswith(prefix):
             continue
         try:
             value = float(match[3])
         except ValueError:
             continue
-        name = match[1].partition(":")[2].removesuffix("_total")
+        name = match[1].removeprefix(prefix).removesuffix("_total")
         position = _POSITION.search(match[2] or "")
         if name in _NAMES:
             sums[_NAMES[name]] += value

@@ -92,18 +92,18 @@ def step_gaps(reply: TimedReply) -> list[float]:
 
 
 def token_gaps(reply: TimedReply) -> list[float] | None:
-    """Return one gap for each token behind the first, ``None`` when it is not known how they came.
+    """Return one gap for each token behind the first piece, ``None`` when it is not known how they came.
 
-    Tokens that came in the first piece along with the first token waited no time.
+    Those that came along with the first token have none, as offline (:mod:`paceline.bench.latency`).
     """
     counts = [chunk.tokens for chunk in reply.chunks]
     if None in counts and len(counts) == reply.num_output_tokens:
         counts = [1] * len(counts)  # as many pieces as tokens
     if None in counts:
         return None
-    known = [max(1, count or 0) for count in counts]
-    gaps = [0.0] * (known[0] - 1)
-    for gap, tokens in zip(step_gaps(reply), known[1:], strict=True):
+    gaps: list[float] = []
+    for gap, count in zip(step_gaps(reply), counts[1:], strict=True):
+        tokens = max(1, count or 0)
         gaps += [gap / tokens] * tokens
     return gaps
 
