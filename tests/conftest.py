@@ -11,6 +11,8 @@ import pytest
 # Libraries read this once, when they are first imported: tests share few cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Measuring takes seconds per model, and a busy machine would make decisions differ from run to run.
+os.environ.setdefault("PACELINE_PROFILE", "off")
 
 
 def _missing(why: str) -> NoReturn:

@@ -30,8 +30,16 @@ from paceline.engine.prompts import (
     prepare_chat,
 )
 from paceline.engine.runner import ReplyStream, Runner
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, PacelineError
 from paceline.models.shipped_heads import shipped_head, target_fingerprint
+from paceline.profiling.costs import (
+    DrafterPart,
+    MachineCosts,
+    Target,
+    draft_model_part,
+    head_part,
+    profile_setting,
+)
 from paceline.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
@@ -61,7 +69,10 @@ class LLM:
     ``kv_cache_tokens``: size of the cache, shared by all requests; at least 8192 and ``max_model_len`` unless
     given. ``enable_prefix_caching``, ``max_batch_tokens``, ``max_num_requests``, ``record_logit_hashes``,
     ``record_decisions``: see :class:`~paceline.config.EngineConfig`. ``drift``: watch acceptance and raise an
-    alarm when it falls (see docs/drift.md); it is counted in any case, in ``llm.engine.watch``.
+    alarm when it falls (see docs/drift.md); it is counted in any case, in ``llm.engine.watch``. ``profile``:
+    the costs that drafts are planned by: ``auto`` measures them at first use of a model on a machine, under
+    ten seconds, and keeps them; ``off`` assumes careful ones; or the path of a profile (docs/profile.md).
+    ``None`` stands for ``PACELINE_PROFILE``, else ``auto``. No reply depends on it, only its speed.
 
     Raises ``ConfigError``, ``ModelNotFoundError``, ``ModelFileError``, ``DrafterError`` and
     ``VocabularyMismatchError``. Not thread-safe.
@@ -85,6 +96,7 @@ class LLM:
         record_decisions: bool = False,
         enable_prefix_caching: bool = True,
         drift: DriftOptions | None = None,
+        profile: str | Path | None = None,
         **unknown: object,
     ) -> None:
         check_names("LLM", unknown, _SETTINGS)
@@ -93,6 +105,7 @@ class LLM:
         name = drafter if isinstance(drafter, str) else drafter.name
         spec = SpecConfig(name, num_draft_tokens, acceptance, guard)
         context, cache_tokens = _context_sizes(max_model_len, kv_cache_tokens)
+        planned_by = profile_setting(profile)
         self._ready_made = {} if isinstance(drafter, str) else {name: drafter}
         self._threads = threads
         self.model_files: ModelFiles = _open_model(model, quant, context)
@@ -116,6 +129,8 @@ class LLM:
             self._fingerprint = target_fingerprint(files.spec, files.source)
         self._heads: dict[str, Eagle3Head] = {}
         tokenizer = files.tokenizer
+        target = Target(self.executor, tokenizer, self._fingerprint, files.spec.name)
+        self.costs = MachineCosts(target, planned_by)
         self.engine = Engine(
             self.executor,
             tokenizer,
@@ -150,6 +165,7 @@ class LLM:
             "kv_cache_tokens": self.executor.num_blocks * self.executor.block_size,
             "max_batch_tokens": config.max_batch_tokens,
             "max_num_requests": config.max_num_requests,
+            "profile": self.costs.setting,
             "enable_prefix_caching": config.enable_prefix_caching,
         }
 
@@ -202,9 +218,11 @@ class LLM:
         self.engine.clear_prefix_cache()
 
     def _build_drafter(self, name: str) -> Drafter:
+        from paceline.drafters.draft_model import DraftModelDrafter
         from paceline.drafters.registry import build_drafter
 
-        return build_drafter(
+        costs = None if name == "none" else self.costs.table(*self._head_parts(name))
+        drafter = build_drafter(
             self._ready_made.get(name, name),
             target=self.executor,
             target_vocabulary=self.tokenizer.tokens,
@@ -212,7 +230,24 @@ class LLM:
             target_pool=self.engine.pool,
             load_draft_model=self._load_draft_model,
             load_head=self._load_head,
+            costs=costs,
         )
+        if isinstance(drafter, DraftModelDrafter) and name not in self._ready_made:
+            costs = self.costs.table(draft_model_part(drafter, self.executor))
+        if costs is not None:
+            self.engine.costs = costs
+        return drafter
+
+    def _head_parts(self, name: str) -> tuple[DrafterPart, ...]:
+        """Return what there is to measure of the head that drafter ``name`` uses."""
+        kind, _, argument = name.partition(":")
+        if name in self._ready_made or kind not in ("auto", "eagle3"):
+            return ()
+        try:
+            head = self._load_head(argument)
+        except (PacelineError, OSError):
+            return ()  # building the drafter fails in the same way, or says what it does without
+        return () if head is None else (head_part(head),)
 
     def _load_draft_model(self, name: str) -> DraftModel:
         from paceline.drafters.draft_model import DraftModel

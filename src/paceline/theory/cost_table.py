@@ -4,8 +4,8 @@ Costs are in *one-row forwards* (1: the time of a target forward with one row), 
 table and never a clock; ``row_seconds`` turns them into seconds.
 
 >>> table = CostTable(((1, 1.0), (4, 1.3), (8, 2.0)), 0.005, 0.0004, {"eagle3": DraftCost(0.02, 0.03)})
->>> table.r(6), table.draft("eagle3", levels=4, nodes=7)
-(1.65, 0.14)
+>>> table.r(6), table.draft("eagle3", levels=1, nodes=7)
+(1.65, 0.05)
 """
 
 from __future__ import annotations

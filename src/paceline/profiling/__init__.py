@@ -1,0 +1,1 @@
+"""Measuring what a model's steps cost on this machine, and keeping the figures."""

@@ -1,0 +1,210 @@
+"""What a draft costs, for each drafter that Paceline has."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from paceline.drafters.base import DraftContext, Drafter
+from paceline.drafters.draft_model import DraftModelDrafter
+from paceline.drafters.eagle3 import Eagle3Head, Eagle3Options
+from paceline.executors.base import ForwardBatch
+from paceline.executors.eagle3 import DraftShape, Eagle3Executor
+from paceline.kv.block_table import BlockTable
+from paceline.profiling.timing import interleaved, typical
+from paceline.records import EMPTY_DRAFT, Draft, FloatArray, StepObservation, TokenLaw
+from paceline.sampling import kernels
+from paceline.theory.cost_table import DraftCost
+from paceline.tree import ROOT
+
+BUDGET = 7
+_PERIOD = 40  # tokens of the text that repeats, so that copying drafters find something
+_CATCH_UP = 3  # pairs that a head has missed since its last draft: what a good step commits
+_PAIRS = 128
+_LEVELS = 7
+_MOST_TURNS = 24
+# A toy model's forward takes less time than any drafter. What costs ten forwards never pays, so nothing is
+# lost by not telling it from what costs a hundred.
+_DEAREST = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTimes:
+    """``fixed``, ``per_level``, ``per_node``: seconds, as in ``DraftCost``. ``parts``: what was measured."""
+
+    fixed: float
+    per_level: float
+    per_node: float
+    parts: Mapping[str, float]
+
+    def cost(self, row_seconds: float) -> DraftCost:
+        """Return the cost in one-row forwards of ``row_seconds``."""
+        times = (self.fixed, self.per_level, self.per_node)
+        return DraftCost(*(min(_DEAREST, seconds / row_seconds) for seconds in times))
+
+
+def measure_cheap(
+    drafter: Drafter, vocab_size: int, between: Callable[[], FloatArray], seconds: float
+) -> DraftTimes:
+    """Measure proposing and observing over a text that repeats, so that every draft is a full one.
+
+    ``between`` runs a one-row forward of the target and returns its logits [1, V]: drafting does not happen
+    in warm caches. The successors that some drafters ask for are counted as theirs, for each verified row.
+    """
+    text = _text(vocab_size)
+    follower = dict(zip(text, (*text[1:], text[0]), strict=True))
+    wanted, root = drafter.capabilities.num_top_tokens, text[0]
+    session = drafter.start(DraftContext("profile", tuple(text * 3), _Argmax(), tuple(text * 8)))
+    session.observe(_observation(EMPTY_DRAFT, (root,), text[-1], follower, between(), wanted))
+    spent: list[float] = []
+    start = time.perf_counter()
+    while len(spent) < _MOST_TURNS and (len(spent) < 2 or time.perf_counter() - start < seconds):
+        logits = between()
+        begin = time.perf_counter()
+        draft = session.propose(BUDGET)
+        drafted = time.perf_counter() - begin
+        committed = _committed(draft, root, follower)
+        step = _observation(draft, committed, root, follower, logits, wanted)
+        begin = time.perf_counter()
+        session.observe(step)
+        spent.append(drafted + time.perf_counter() - begin)
+        root = committed[-1]
+    session.stop()
+    asked = typical(spent)
+    row = _successor_seconds(between, wanted) if wanted else 0.0
+    return DraftTimes(asked + row, 0.0, row, {"propose and observe": asked})
+
+
+def _successor_seconds(between: Callable[[], FloatArray], wanted: int) -> float:
+    """Return the seconds of picking one row's likeliest successors, as the engine does for each."""
+    spent: list[float] = []
+    for _ in range(4):
+        logits = between()
+        begin = time.perf_counter()
+        kernels.top_ids(logits, wanted)
+        spent.append(time.perf_counter() - begin)
+    return typical(spent)
+
+
+def measure_draft_model(
+    drafter: DraftModelDrafter, vocab_size: int, between: Callable[[], FloatArray], seconds: float
+) -> DraftTimes:
+    """Measure chains of 1 and of 5 drafted tokens behind full acceptance: catch-up and a draft step each."""
+    text = _text(vocab_size)
+    session = drafter.start(DraftContext("profile", tuple((text * _PAIRS)[:_PAIRS]), _Argmax()))
+    spent: dict[int, list[float]] = {1: [], 5: []}
+
+    def propose(length: int) -> None:
+        begin = time.perf_counter()
+        draft = session.propose(length)
+        tokens = draft.tree.tokens
+        session.observe(StepObservation((*tokens, tokens[-1] if tokens else 0), len(tokens), draft))
+        spent[length].append(time.perf_counter() - begin)
+
+    propose(1)  # computes the prompt
+    spent[1].clear()
+    jobs = {length: functools.partial(propose, length) for length in spent}
+    interleaved(jobs, _MOST_TURNS, seconds, before=between)
+    session.stop()
+    one, five = (typical(values) for values in spent.values())
+    per_level = max(0.0, (five - one) / 4)
+    return DraftTimes(max(0.0, one - per_level), per_level, 0.0, {"chain of 1": one, "chain of 5": five})
+
+
+def measure_head(
+    head: Eagle3Head, options: Eagle3Options, between: Callable[[], FloatArray], seconds: float
+) -> DraftTimes | None:
+    """Measure catching up, chains and whole trees of a head in free blocks of its cache.
+
+    ``None`` when requests hold so many of these that it does not fit now.
+    """
+    levels = min(_LEVELS, options.max_depth, max(1, head.executor.spec.max_context - _PAIRS))
+    width = min(options.width, BUDGET)
+    # So many nodes that no level is left out because its nodes could not be among the best.
+    shapes = {"tree": DraftShape(width * width * levels, levels, width), "chain": DraftShape(levels, levels)}
+    table = BlockTable(head.pool, head.executor.block_size)
+    needed = _PAIRS + _CATCH_UP + shapes["tree"].num_slots
+    if table.blocks_missing(needed) > head.pool.num_free:
+        return None
+    table.reserve(needed)
+    try:
+        jobs = _head_jobs(head.executor, table.blocks, shapes, width)
+        times = interleaved(jobs, _MOST_TURNS, seconds, before=between)
+    finally:
+        table.truncate(0)
+    found = {name: typical(values) for name, values in times.items()}
+    # A level of a tree has `width` rows at most, and in use nearly always one: the others are so unlikely
+    # that they are not drafted on from. So the chain says what a level costs.
+    per_level = max(0.0, (found["chain"] - found["one level"]) / (levels - 1)) if levels > 1 else 0.0
+    fixed = max(0.0, found["one level"] - per_level)
+    parts = {
+        f"catch-up with {_CATCH_UP} tokens": found["catch-up"],
+        "catch-up and one level": found["one level"],
+        f"chain of {levels} levels": found["chain"],
+        f"tree of {levels} levels, width {width}": found["tree"],
+    }
+    return DraftTimes(fixed, per_level, 0.0, parts)
+
+
+def _head_jobs(
+    executor: Eagle3Executor, blocks: Sequence[int], shapes: Mapping[str, DraftShape], width: int
+) -> dict[str, Callable[[], object]]:
+    rng = np.random.default_rng(0)
+    num_columns = executor.spec.num_states * executor.spec.target_hidden_size
+    states = rng.standard_normal((_CATCH_UP, num_columns), dtype=np.float32)
+    prompt = rng.standard_normal((_PAIRS, num_columns), dtype=np.float32)
+    tokens = rng.integers(0, executor.spec.vocab_size, _PAIRS + _CATCH_UP, dtype=np.int32)
+    executor.catch_up(ForwardBatch.chain(tokens[:_PAIRS], 0, blocks, 0), prompt)
+    pairs = ForwardBatch.chain(tokens[_PAIRS:], _PAIRS, blocks, 1)
+    silent = ForwardBatch.chain(tokens[_PAIRS:], _PAIRS, blocks, 0)
+    one = DraftShape(BUDGET, 1, width)
+    return {
+        "catch-up": lambda: executor.catch_up(silent, states),
+        "one level": lambda: executor.draft(pairs, states, one),
+        "chain": lambda: executor.draft(pairs, states, shapes["chain"]),
+        "tree": lambda: executor.draft(pairs, states, shapes["tree"]),
+    }
+
+
+class _Argmax:
+    """Greedy drawing."""
+
+    def draw(self, logits: FloatArray, path: tuple[int, ...]) -> tuple[int, TokenLaw | None]:
+        return kernels.argmax(logits), None
+
+
+def _text(vocab_size: int) -> list[int]:
+    """Return one period of a text; its tokens all differ."""
+    tokens: list[int] = np.random.default_rng(0).permutation(vocab_size)[:_PERIOD].tolist()
+    return tokens
+
+
+def _committed(draft: Draft, root: int, follower: Mapping[int, int]) -> tuple[int, ...]:
+    """Return the drafted path that goes on with the text, and the text's next token."""
+    committed, node = [follower[root]], ROOT
+    while True:
+        hits = [child for child in draft.tree.children(node) if draft.tree.tokens[child] == committed[-1]]
+        if not hits:
+            return tuple(committed)
+        node = hits[0]
+        committed.append(follower[committed[-1]])
+
+
+def _observation(
+    draft: Draft,
+    committed: tuple[int, ...],
+    root: int,
+    follower: Mapping[int, int],
+    logits: FloatArray,
+    wanted: int,
+) -> StepObservation:
+    """Return what the engine would tell of a step, each token's likeliest successor being the text's."""
+    verified = np.array([root, *draft.tree.tokens], dtype=np.int32)
+    top = np.repeat(kernels.top_ids(logits, wanted), len(verified), axis=0) if wanted else None
+    if top is not None:
+        top[:, 0] = [follower.get(token, 0) for token in verified.tolist()]
+    return StepObservation(committed, len(committed) - 1, draft, verified, top)

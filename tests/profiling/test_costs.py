@@ -1,0 +1,172 @@
+"""Costs of a tiny model: measured once, kept, and without a say in what is replied."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from paceline import LLM, SamplingParams
+from paceline.control.default_costs import CONSERVATIVE_COSTS
+from paceline.errors import ConfigError
+from paceline.profiling import costs
+from paceline.profiling.store import Profile
+from paceline.theory.cost_table import MEASURED_ROWS
+from support.tiny_models import write_tiny_gguf
+
+PROMPT = [5, 6, 7, 8, 9] * 6
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_gguf(tmp_path_factory.mktemp("costs") / "tiny.gguf", "llama", "q8_0", seed=3)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder; little time per part, since the tiny model needs none."""
+    monkeypatch.setenv("PACELINE_CACHE", str(tmp_path))
+    for name in ("_FORWARD_SECONDS", "_STEP_SECONDS", "_CHEAP_SECONDS", "_PART_SECONDS"):
+        monkeypatch.setattr(costs, name, 0.1)
+    return tmp_path
+
+
+@pytest.fixture
+def never(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever measures now fails."""
+
+    def fail(*arguments: object) -> Profile:
+        raise AssertionError("something was measured")
+
+    monkeypatch.setattr(costs, "measure_profile", fail)
+
+
+def test_the_first_use_measures_everything_and_keeps_it(model: Path, cache: Path) -> None:
+    llm = LLM(model, "auto", threads=1, profile="auto")
+    table = llm.engine.costs
+    assert [rows for rows, _ in table.verify] == list(MEASURED_ROWS)
+    assert table.context == 128
+    assert 0 < table.row_seconds < 1
+    assert 0 < table.step_seconds < 1
+    assert all(table.cost_of(name).fixed > 0 for name in costs.CHEAP)
+    assert table.cost_of("recycle").per_node > 0  # it asks for each row's likeliest successors
+    kept = json.loads(llm.costs.path.read_text(encoding="utf-8"))
+    assert kept["key"]["threads"] == 1
+    assert llm.costs.path.is_relative_to(cache)
+    assert llm.settings["profile"] == "auto"
+
+
+@pytest.mark.usefixtures("cache")
+def test_the_second_use_reads_it(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = LLM(model, "auto", threads=1, profile="auto").engine.costs
+    monkeypatch.setattr(costs, "measure_profile", None)
+    assert LLM(model, "suffix", threads=1, profile="auto").engine.costs == first
+
+
+@pytest.mark.usefixtures("never")
+def test_nothing_is_measured_for_plain_decoding_or_when_switched_off(model: Path, cache: Path) -> None:
+    LLM(model, "none", threads=1, profile="auto")
+    assert LLM(model, "auto", threads=1, profile="off").engine.costs == CONSERVATIVE_COSTS
+    assert LLM(model, "auto", threads=1).engine.costs == CONSERVATIVE_COSTS  # tests/conftest.py
+    assert list(cache.iterdir()) == []
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_draft_model_is_measured_when_it_is_first_used(model: Path) -> None:
+    LLM(model, "auto", threads=1, profile="auto")
+    llm = LLM(model, f"draft_model:{model}", threads=1, profile="auto")
+    drafting = llm.engine.costs.cost_of(f"draft_model:{model}")
+    assert drafting.per_level > 0
+    kept = llm.costs.profile
+    assert kept is not None
+    assert set(kept.drafters) == {f"draft_model:{model}"}
+    assert any("chain of 5" in name for name in kept.parts)
+
+
+def test_no_reply_depends_on_the_costs(model: Path, cache: Path, tmp_path: Path) -> None:
+    """Doctored profiles, from free rows to rows dearer than forwards, change the drafts and no token."""
+    llm = LLM(model, "auto", threads=1, profile="auto")
+    plain = json.loads(llm.costs.path.read_text(encoding="utf-8"))
+    cheap = {"fixed": 0.001, "per_level": 0.0, "per_node": 0.0}
+    plain["table"]["draft_costs"] = dict.fromkeys(costs.CHEAP, cheap)  # the tiny model's forward is as cheap
+    replies, steps = set(), set()
+    for number, slope in enumerate((0.0, 0.3, 50.0)):
+        plain["table"]["verify"] = [[m, 1.0 + slope * (m - 1)] for m in MEASURED_ROWS]
+        path = tmp_path / f"{number}.json"
+        path.write_text(json.dumps(plain), encoding="utf-8")
+        other = LLM(model, "auto", threads=1, profile=path, record_logit_hashes=True)
+        for params in (SamplingParams(temperature=0), SamplingParams(temperature=0.9, seed=5)):
+            (output,) = other.generate([PROMPT], _long(params))
+            replies.add((params.temperature, output.outputs[0].token_ids))
+            steps.add((slope, output.metrics.num_draft_tokens))
+    assert len(replies) == 2
+    assert len({drafted for _, drafted in steps}) > 1
+
+
+def _long(params: SamplingParams) -> SamplingParams:
+    return SamplingParams(
+        temperature=params.temperature, seed=params.seed, max_tokens=48, ignore_eos=True, min_tokens=48
+    )
+
+
+@pytest.mark.usefixtures("never")
+def test_a_profile_from_another_machine_is_refused(model: Path, tmp_path: Path) -> None:
+    llm = LLM(model, "none", threads=1)
+    key = {**llm.costs.key.to_json(), "cpu": "another one"}
+    profile = {
+        "format": 1,
+        "key": key,
+        "measured_at": "",
+        "model_name": "",
+        "table": CONSERVATIVE_COSTS.to_json(),
+        "drafters": {},
+        "parts": {},
+    }
+    path = tmp_path / "theirs.json"
+    path.write_text(json.dumps(profile), encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"theirs.json was measured elsewhere .*cpu: 'another one', here"):
+        LLM(model, "auto", threads=1, profile=path)
+    path.write_text(json.dumps({**profile, "key": llm.costs.key.to_json()}), encoding="utf-8")
+    assert LLM(model, "auto", threads=1, profile=path).engine.costs == CONSERVATIVE_COSTS
+
+
+def test_a_damaged_profile_is_measured_again_with_one_warning(
+    model: Path, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = LLM(model, "none", threads=1, profile="auto").costs.path
+    path.parent.mkdir()
+    path.write_text('{"format": 1, "key"', encoding="utf-8")
+    with caplog.at_level(logging.WARNING):
+        LLM(model, "auto", threads=1, profile="auto")
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "damaged" in caplog.text
+    assert json.loads(path.read_text(encoding="utf-8"))["format"] == 1
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_drafter_that_cannot_be_measured_is_assumed(model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    llm = LLM(model, "none", threads=1, profile="auto")
+
+    def broken(row: object, seconds: float) -> None:
+        raise ValueError("NaN")
+
+    part = costs.DrafterPart("eagle3:broken", "1 byte", broken)
+    with caplog.at_level(logging.WARNING):
+        table = llm.costs.table(part)
+    assert "eagle3:broken cannot be measured" in caplog.text
+    assert table.cost_of("eagle3:broken") == CONSERVATIVE_COSTS.cost_of("eagle3")
+
+
+def test_the_setting_and_its_variable(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert costs.profile_setting(None) == "off"  # tests/conftest.py
+    monkeypatch.delenv(costs.PROFILE_VARIABLE)
+    assert costs.profile_setting(None) == "auto"
+    monkeypatch.setenv(costs.PROFILE_VARIABLE, "nowhere.json")
+    with pytest.raises(ConfigError, match=r"profile='nowhere.json': give 'auto', 'off' or the path"):
+        costs.profile_setting(None)
+    assert costs.profile_setting(model) == model
+    for wrong in ("", 3):
+        with pytest.raises(ConfigError, match="profile="):
+            costs.profile_setting(wrong)  # type: ignore[arg-type]
