@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -113,6 +115,13 @@ def test_the_prediction_follows_the_table() -> None:
     found = predicted_speedup(drafted, plain, "eagle3", 2, COSTS)
     assert found == pytest.approx((0.5 + 8 * 0.13) / (0.5 + 4 * 0.35))
     assert predicted_speedup(drafted, plain, "ngram", 1, COSTS) is None, "its cost was not measured"
+
+
+def test_the_prediction_takes_the_drafting_of_auto_as_measured() -> None:
+    plain = [reply(Delivery(0.5, 1), *(Delivery(1.0, 1) for _ in range(8)))]
+    drafted = reply(Delivery(0.5, 1), *(Delivery(1.0, 2) for _ in range(4)), drafts=(5, 15, (5, 5, 5)))
+    found = predicted_speedup([replace(drafted, draft_seconds=0.15)], plain, "auto", 1, COSTS)
+    assert found == pytest.approx((0.5 + 8 * 0.11) / (0.5 + 4 * (0.17 + 0.03)))
 
 
 def test_the_peak_falls_back_when_memory_is_given_back() -> None:

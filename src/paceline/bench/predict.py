@@ -12,6 +12,8 @@ from statistics import fmean
 from paceline.bench.records import Measured
 from paceline.theory.cost_table import CostTable
 
+AUTO = "auto"
+
 
 def predicted_speedup(
     replies: Sequence[Measured], plain: Sequence[Measured], drafter: str, batch: int, costs: CostTable
@@ -20,10 +22,11 @@ def predicted_speedup(
 
     A reply takes as long to its first token as plain decoding's measured TTFT, and then one step for each
     further verify step: (fixed cost + r(B · rows) + B · drafting) · row_seconds with B requests at once. Rows
-    and levels are the means of the drafts that were made, steps without a draft cost a plain step. ``None``
-    when the table does not know the drafter, nothing was timed, or no reply went beyond its first token.
+    and levels are the means of the drafts that were made, steps without a draft cost a plain step. ``auto``
+    mixes drafters of very different cost; the time it spent drafting is taken as measured. ``None`` when the
+    table does not know the drafter, nothing was timed, or no reply went beyond its first token.
     """
-    if not costs.knows(drafter):
+    if drafter != AUTO and not costs.knows(drafter):
         return None
     before = _first_token(plain)
     steps, plain_steps = (fmean(reply.num_steps - 1 for reply in side) for side in (replies, plain))
@@ -50,8 +53,11 @@ def _step_cost(replies: Sequence[Measured], drafter: str, batch: int, costs: Cos
         return plain
     nodes = sum(reply.num_draft_tokens for reply in replies) / num_drafts
     levels = sum(sum(reply.drafts_at) for reply in replies) / num_drafts
-    draft = costs.cost_of(drafter)
-    drafting = draft.fixed + draft.per_level * levels + draft.per_node * nodes
+    if drafter == AUTO:
+        drafting = sum(reply.draft_seconds for reply in replies) / num_drafts / costs.row_seconds
+    else:
+        draft = costs.cost_of(drafter)
+        drafting = draft.fixed + draft.per_level * levels + draft.per_node * nodes
     cost = costs.step_cost + _r(costs, batch * (1 + nodes)) + batch * drafting
     share = num_drafts / num_steps
     return share * cost + (1 - share) * plain

@@ -141,11 +141,12 @@ def run_bench(
     prompts: Sequence[BenchPrompt],
     settings: BenchSettings,
     on_reply: OnReply = lambda _reply: None,
-    costs: CostTable | None = None,
+    costs: Callable[[], CostTable | None] = lambda: None,
 ) -> list[RunResult]:
     """Return one result for each workload and drafter, in the order of the prompts and of the line-up.
 
-    ``costs``: the model's cost table, for the predicted speed-up. In batches, plain decoding answers every
+    ``costs``: gives the model's cost table, for the predicted speed-up, once all drafters have been built. In
+    batches, plain decoding answers every
     prompt once alone first: that is what replies are compared with.
     """
     engine.start_afresh(settings.lineup)
@@ -156,7 +157,7 @@ def run_bench(
         alone = replace(settings, drafters=(PLAIN,), repeats=1, batch=1)
         reference = {r.key: r.measured.token_ids for r in _measure(engine, prompts, alone, on_reply)}
     replies = list(_measure(engine, prompts, settings, on_reply))
-    conditions = Conditions(settings.temperature, settings.unseeded, settings.batch, reference, costs)
+    conditions = Conditions(settings.temperature, settings.unseeded, settings.batch, reference, costs())
     workloads = dict.fromkeys(prompt.workload for prompt in prompts)
     return [
         summarize_run(workload, drafter, engine.model_name, replies, conditions)

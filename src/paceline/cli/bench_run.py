@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from paceline.bench.records import Reply, RunResult
     from paceline.bench.runner import BenchSettings
     from paceline.llm import LLM
+    from paceline.theory.cost_table import CostTable
 
 
 def run(
@@ -190,7 +191,12 @@ def _run(llm: LLM, prompts: Sequence[BenchPrompt], settings: BenchSettings) -> l
                 text = f"{reply.prompt.category} {reply.prompt.id} · {reply.drafter}"
             progress.update(task, advance=1, description=text[:28])
 
-        return run_bench(LlmEngine(llm), prompts, settings, on_reply)
+        return run_bench(LlmEngine(llm), prompts, settings, on_reply, lambda: _costs(llm))
+
+
+def _costs(llm: LLM) -> CostTable | None:
+    """Return the model's costs on this machine; ``None`` when they are assumed: those predict nothing."""
+    return None if llm.costs.profile is None else llm.costs.profile.table
 
 
 def _report(
@@ -226,7 +232,7 @@ def _report(
             environment,
             prompts_digest(prompts),
             size_of(llm.model_files.path),
-            None,
+            _costs(llm),
             price_per_hour,
         )
         data: dict[str, Any] = as_json(results, plan, facts)
