@@ -1,0 +1,105 @@
+"""The drafters in question, drawing unseeded replies through the whole engine on remembered forwards."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from paceline.check.exact_law import Reply
+from paceline.check.paths import MemoExecutor
+from paceline.check.rehearsal import NUM_TOKENS
+from paceline.check.subject import Subject
+from paceline.config import Acceptance
+from paceline.drafters.base import Drafter
+from paceline.drafters.draft_model import DraftModel, DraftModelDrafter, DraftModelOptions
+from paceline.drafters.eagle3 import Eagle3Drafter
+from paceline.sampling.chance import SeededChance
+from paceline.sampling.params import SamplingParams
+
+_MAX_DRAFT = 3
+"""Longer drafts reach past the tokens that are judged, and each would visit prefixes of its own."""
+_MAX_TOKENS = NUM_TOKENS + _MAX_DRAFT + 1
+_FILTERS = {"top_k": 4, "repetition_penalty": 1.1, "presence_penalty": 0.2}
+
+
+@dataclass(frozen=True, slots=True)
+class DraftedCase:
+    """One drafter under one rule. ``build`` gets the executor that remembers."""
+
+    name: str
+    build: Callable[[MemoExecutor], Drafter]
+    params: SamplingParams
+
+
+def drafted_cases(subject: Subject) -> list[DraftedCase]:
+    """Return each drafter's cases: its certain drafts, and both rules where it can draw its drafts."""
+    cases: list[DraftedCase] = []
+    for name, drafter in subject.drafters.items():
+        if isinstance(drafter, DraftModelDrafter):
+            cases += _sampled(name, lambda memo, drafter=drafter: _remembering(drafter, memo))  # type: ignore[misc]
+            continue
+        cases.append(DraftedCase(name, lambda _, drafter=drafter: drafter, _params("auto")))  # type: ignore[misc]
+        if isinstance(drafter, Eagle3Drafter) and drafter.options.sampling == "tree":
+            cases += _sampled(f"{name}, drawn", lambda memo, drafter=drafter: _drawing(drafter, memo))  # type: ignore[misc]
+    return cases
+
+
+def _sampled(name: str, build: Callable[[MemoExecutor], Drafter]) -> list[DraftedCase]:
+    rules: tuple[Acceptance, ...] = ("rejection", "block")
+    return [DraftedCase(f"{name}: {rule}", build, _params(rule)) for rule in rules]
+
+
+def _params(rule: Acceptance) -> SamplingParams:
+    return SamplingParams(
+        **_FILTERS,  # type: ignore[arg-type]
+        max_tokens=_MAX_TOKENS,
+        ignore_eos=True,
+        num_draft_tokens=_MAX_DRAFT,
+        acceptance=rule,
+    )
+
+
+def _remembering(drafter: DraftModelDrafter, memo: MemoExecutor) -> Drafter:
+    """Return the same draft model on remembered forwards of its own."""
+    model = drafter.model
+    executor = MemoExecutor(model.executor, memo.num_blocks)
+    return DraftModelDrafter(
+        DraftModel(model.name, executor, model.vocabulary),
+        target=memo,
+        target_vocabulary=model.vocabulary,
+        options=DraftModelOptions(min_copy_agreement=0.0),
+    )
+
+
+def _drawing(drafter: Eagle3Drafter, memo: MemoExecutor) -> Drafter:
+    """Return the same head, drawing chains that carry their laws."""
+    options = replace(drafter.options, sampling="chain")
+    return Eagle3Drafter(drafter.head, target_vocab_size=memo.vocab_size, options=options)
+
+
+def draw_drafted(
+    subject: Subject, case: DraftedCase, context: Reply, seeds: Iterable[int]
+) -> tuple[Counter[Reply], int]:
+    """Return how often each reply of ``NUM_TOKENS`` tokens came, one unseeded request for each seed, and how
+    many tokens were drafted for them all.
+    """
+    blocks = 4 + 2 * (-(-(len(context) + _MAX_TOKENS + _MAX_DRAFT) // subject.executor.block_size))
+    memo = MemoExecutor(subject.executor, blocks)
+    noise = [0]
+    engine = subject.engine({"checked": case.build(memo)}, memo, lambda _: SeededChance(noise[0]), False)
+    params = replace(case.params, drafter="checked")
+    counts: Counter[Reply] = Counter()
+    num_drafted = 0
+    for seed in seeds:
+        noise[0] = seed
+        engine.add_request("0", context, params)
+        tokens: Reply = ()
+        while len(tokens) < NUM_TOKENS:
+            for output in engine.step():
+                tokens += output.token_ids
+        counts[tokens[:NUM_TOKENS]] += 1
+        ended = engine.abort("0")
+        assert ended is not None, "a request that may write more tokens was still running"
+        num_drafted += ended.metrics.num_draft_tokens
+    return counts, num_drafted
