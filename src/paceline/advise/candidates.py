@@ -160,9 +160,10 @@ def is_head(path: Path) -> bool:
             config = json.loads((path / "config.json").read_text(encoding="utf-8"))
             names = " ".join(map(str, config.get("architectures") or ()))
             return "draft_vocab_size" in config or "eagle_config" in config or "eagle" in names.lower()
+        from paceline.models.eagle3_gguf import HEAD_TYPES
         from paceline.models.gguf_file import read_gguf_header
 
-        return read_gguf_header(path).metadata.get("general.architecture") == "eagle3"
+        return read_gguf_header(path, HEAD_TYPES).metadata.get("general.architecture") == "eagle3"
     except (OSError, ValueError, AttributeError, PacelineError):
         return False
 

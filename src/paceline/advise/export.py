@@ -193,7 +193,7 @@ def _sglang_suffix(setup: Setup) -> Written:
 
 def _llama_ngram(setup: Setup) -> Written:
     options = NgramOptions()
-    sizes = ("--spec-ngram-simple-size-n", str(options.min_n))
+    sizes: Words = ("--spec-ngram-simple-size-n", str(options.min_n))
     sizes += ("--spec-ngram-simple-size-m", str(setup.num_draft_tokens))
     note = (
         f"ngram-simple looks for one length of match; Paceline's tries {options.max_n} down to "
