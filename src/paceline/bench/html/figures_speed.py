@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from statistics import fmean
 
 from paceline.bench.html.charts import Bar, Group, Line, bar_chart, line_chart, percent, times
 from paceline.bench.html.figure import (
@@ -12,10 +13,10 @@ from paceline.bench.html.figure import (
     Table,
     cell,
     depth_means,
-    mean,
     setting_title,
     settings_of,
 )
+from paceline.bench.html.figures_load import load_name
 from paceline.bench.html.source import Case, Sources
 
 NO_OFFLINE = "No file holds an offline run: write one with paceline bench --json FILE."
@@ -94,50 +95,44 @@ def acceptance_figure(sources: Sources, palette: Palette) -> Figure:
         "Share of drafts whose token at this depth was kept. Lines: mean over the workloads; shaded: from "
         "the workload with the lowest to the one with the highest share."
     )
-    charts, tables = [], []
-    drafted = [case for case in sources.cases if case.get("acceptance_rate_at")]
-    settings = settings_of(drafted)
+    found = [*_offline_depths(sources, palette), *_served_depths(sources)]
+    missing = [] if found else [f"No file tells acceptance per depth. {NO_OFFLINE}"]
+    charts, tables = [chart for chart, _ in found], [table for _, table in found]
+    return Figure("acceptance", "Acceptance per depth", lead, charts, tables, missing)
+
+
+def _offline_depths(sources: Sources, palette: Palette) -> Iterator[tuple[Chart, Table]]:
+    settings = settings_of([case for case in sources.cases if case.get("acceptance_rate_at")])
     keys = [setting for setting, _ in settings]
     for setting, cases in settings:
         title = setting_title(setting, keys)
         names = list(dict.fromkeys(case.drafter for case in cases))
         lines = [
-            _depth_line(name, palette, depth_means([c for c in cases if c.drafter == name])) for name in names
+            _depth_line(name, palette.numbers[name], depth_means([c for c in cases if c.drafter == name]))
+            for name in names
         ]
-        charts.append(_depth_chart(title, lines, palette.legend(names)))
-        tables.append(
-            _depth_table(title, [(f"{c.workload}, {c.drafter}", c.get("acceptance_rate_at")) for c in cases])
-        )
-    served = [
-        (f"{p.server}, {_load_name(p.data)}", p.data["speculation"]["acceptance_rate_at"])
-        for p in sources.points
-        if (p.data.get("speculation") or {}).get("acceptance_rate_at")
+        rows = [(f"{c.workload}, {c.drafter}", c.data["acceptance_rate_at"]) for c in cases]
+        yield _depth_chart(title, lines, palette.legend(names)), _depth_table(title, rows)
+
+
+def _served_depths(sources: Sources) -> Iterator[tuple[Chart, Table]]:
+    """Yield one chart of what servers count; its lines are loads, and have colours of their own."""
+    rows = [
+        (f"{point.server}, {load_name(point.data)}", point.data["speculation"]["acceptance_rate_at"])
+        for point in sources.points
+        if (point.data.get("speculation") or {}).get("acceptance_rate_at")
     ]
-    if served:
-        tables.append(_depth_table("as the servers count", served))
+    if rows:
+        title = "as the servers count"
         lines = [
-            _depth_line(name, None, [(rate, rate, rate) for rate in rates], number)
-            for number, (name, rates) in enumerate(served)
+            _depth_line(name, number, [(rate, rate, rate) for rate in rates])
+            for number, (name, rates) in enumerate(rows)
         ]
-        charts.append(
-            _depth_chart("as the servers count", lines, [(n, name) for n, (name, _) in enumerate(served)])
-        )
-    missing = (
-        [] if charts else ["No file tells acceptance per depth: " + NO_OFFLINE[0].lower() + NO_OFFLINE[1:]]
-    )
-    return Figure("acceptance", "Acceptance per depth", lead, charts, tables, missing)
+        legend = [(number, name) for number, (name, _) in enumerate(rows)]
+        yield _depth_chart(title, lines, legend), _depth_table(title, rows)
 
 
-def _load_name(point: object) -> str:
-    from paceline.bench.html.figures_load import load_name
-
-    return load_name(point)  # type: ignore[arg-type]
-
-
-def _depth_line(
-    name: str, palette: Palette | None, rates: Sequence[tuple[float, float, float]], number: int = 0
-) -> Line:
-    series = number if palette is None else palette.numbers[name]
+def _depth_line(name: str, series: int, rates: Sequence[tuple[float, float, float]]) -> Line:
     points = [(float(d), rate, f"{name}, depth {d}: {rate:.1%}") for d, (rate, _, _) in enumerate(rates, 1)]
     has_band = any(low < high for _, low, high in rates)
     band = [(float(d), low, high) for d, (_, low, high) in enumerate(rates, 1)] if has_band else []
@@ -169,6 +164,7 @@ def _depth_table(title: str, rows: Sequence[tuple[str, Sequence[float]]]) -> Tab
 
 def predicted_figure(sources: Sources, palette: Palette) -> Figure:
     """Points (predicted, measured): on the line, the cost table tells the truth."""
+    title = "Predicted against measured"
     lead = (
         "Each point is one drafter on one workload. Across: the speed-up that the cost table predicts for "
         "the acceptance that was measured. Up: the measured one. On the line, the table is right."
@@ -179,39 +175,36 @@ def predicted_figure(sources: Sources, palette: Palette) -> Figure:
             "No run holds a prediction: offline runs of files from before predictions have none, and a "
             "drafter without a measured cost gets none (see paceline profile)."
         )
-        return Figure("predicted", "Predicted against measured", lead, missing=[missing])
-    names = list(dict.fromkeys(case.drafter for case in cases))
-    lines = [
-        Line(
-            palette.numbers[name],
-            [
-                (c.data["predicted_speedup"], c.data["speedup"], _agreement(c))
-                for c in cases
-                if c.drafter == name
-            ],
-            joined=False,
-        )
-        for name in names
+        return Figure("predicted", title, lead, missing=[missing])
+    rows = [
+        [_case_name(c), *(cell(c.data[key], ".3f") for key in ("predicted_speedup", "speedup"))]
+        for c in cases
     ]
-    error = mean(abs(c.data["predicted_speedup"] / c.data["speedup"] - 1) for c in cases) or 0.0
+    table = Table(f"{title} speed-up", ("run", "predicted", "measured"), rows)
+    return Figure("predicted", title, lead, [_predicted_chart(cases, palette)], [table])
+
+
+def _predicted_chart(cases: Sequence[Case], palette: Palette) -> Chart:
+    names = list(dict.fromkeys(case.drafter for case in cases))
+    points = {
+        name: [
+            (c.data["predicted_speedup"], c.data["speedup"], _agreement(c))
+            for c in cases
+            if c.drafter == name
+        ]
+        for name in names
+    }
+    error = fmean(abs(c.data["predicted_speedup"] / c.data["speedup"] - 1) for c in cases)
     svg = line_chart(
         "Predicted against measured speed-up",
         f"{len(cases)} points; the prediction is off by {error:.0%} on average.",
-        lines,
+        [Line(palette.numbers[name], points[name], joined=False) for name in names],
         ("predicted speed-up", "measured speed-up"),
         diagonal=True,
         x_form=times,
         y_form=times,
     )
-    rows = [
-        [_case_name(c), cell(c.data["predicted_speedup"], ".3f"), cell(c.data["speedup"], ".3f")]
-        for c in cases
-    ]
-    table = Table("Predicted against measured speed-up", ("run", "predicted", "measured"), rows)
-    title = f"off by {error:.0%} on average"
-    return Figure(
-        "predicted", "Predicted against measured", lead, [Chart(title, svg, palette.legend(names))], [table]
-    )
+    return Chart(f"off by {error:.0%} on average", svg, palette.legend(names))
 
 
 def _agreement(case: Case) -> str:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -147,15 +148,9 @@ def summarize_point(
 ) -> PointSummary:
     """Return the summary of a point with at least one reply."""
     replies, seconds = point.replies, point.ended - point.started
-    measures = [measures_of(reply) for reply in replies]
     tokens = sum(reply.num_output_tokens for reply in replies)
     prompts = [reply.num_prompt_tokens for reply in replies]
-    ttft = latency(m["ttft_s"] for m in measures)
-    e2e = latency(m["e2e_s"] for m in measures)
-    speeds = latency(reply.num_output_tokens / max(reply.ended - reply.sent, 1e-9) for reply in replies)
-    if ttft is None or e2e is None or speeds is None:
-        raise ValueError("a point without replies has no summary")
-    gaps, source = _token_gaps(replies)
+    price = None if price_per_hour is None else price_per_hour / 3600 * 1e6 / (tokens / seconds)
     return PointSummary(
         concurrency=point.concurrency,
         rate=point.rate,
@@ -168,22 +163,29 @@ def summarize_point(
         output_tokens=tokens,
         prompt_tokens=None if None in prompts else sum(count or 0 for count in prompts),
         tokens_per_s=tokens / seconds,
-        tokens_per_s_per_request=speeds,
         tokens_counted_by=max((reply.counted_by for reply in replies), key=_WEAKNESS.index),
-        ttft_s=ttft,
-        tpot_s=latency(m["tpot_s"] for m in measures),
-        itl_token_s=latency(gaps),
-        itl_token_from=source,
-        itl_step_s=latency(gap for reply in replies for gap in step_gaps(reply)),
-        e2e_s=e2e,
         chunks_per_reply=sum(len(reply.chunks) for reply in replies) / len(replies),
         late_s=point.late,
         goodput=_goodput(point, objective, seconds),
         speculation=_speculation(point),
-        cost_per_million_tokens=None
-        if price_per_hour is None
-        else price_per_hour / 3600 * 1e6 / (tokens / seconds),
+        cost_per_million_tokens=price,
+        **_latencies(replies),
     )
+
+
+def _latencies(replies: Sequence[TimedReply]) -> dict[str, Any]:
+    """Return the fields of a summary that are percentiles, and where those of ITL per token come from."""
+    measures = [measures_of(reply) for reply in replies]
+    gaps, source = _token_gaps(replies)
+    return {
+        **{name: latency(m[name] for m in measures) for name in ("ttft_s", "tpot_s", "e2e_s")},
+        "itl_token_s": latency(gaps),
+        "itl_token_from": source,
+        "itl_step_s": latency(gap for reply in replies for gap in step_gaps(reply)),
+        "tokens_per_s_per_request": latency(
+            reply.num_output_tokens / max(reply.ended - reply.sent, 1e-9) for reply in replies
+        ),
+    }
 
 
 _WEAKNESS = ("usage", "timings", "chunks")
