@@ -50,6 +50,10 @@ class LogitsError(PacelineError, ValueError):
     """No token can be chosen: the logits hold NaN or infinity, or every token is masked."""
 
 
+class GrammarError(PacelineError, ValueError):
+    """A reply cannot follow its grammar any further: it became too complex, or no token is legal."""
+
+
 class EndpointError(PacelineError, OSError):
     """A server cannot be reached, refuses, or answers in another form than OpenAI's."""
 

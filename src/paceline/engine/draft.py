@@ -97,7 +97,7 @@ def propose(plan: Plan, vocab_size: int, load: BatchLoad = ALONE) -> Draft:
     def ask(session: DraftSession) -> None:
         draft = pacing.ask(session)
         check(draft, budget, vocab_size)
-        drafts[0] = draft
+        drafts[0] = plan.request.sampler.cut(draft)
 
     plan.request.with_session(ask)
     return drafts[0]

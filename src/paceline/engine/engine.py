@@ -30,7 +30,7 @@ from paceline.engine.start import start_drafting
 from paceline.engine.terms import QueueTerms
 from paceline.engine.text import TextStream, TokenDecoder
 from paceline.engine.verify import Verified, verify
-from paceline.errors import CacheFullError, ConfigError
+from paceline.errors import CacheFullError, ConfigError, GrammarError, PacelineError
 from paceline.executors.base import Executor
 from paceline.kv.block_pool import BlockPool
 from paceline.kv.block_table import BlockTable
@@ -221,7 +221,10 @@ class Engine:
         """Accept, commit, settle the cache, tell the drafter, and report."""
         request, rows = plan.request, verified.logits
         root = request.tokens[-1]
-        acceptance = self._accept(request.sampler, draft, rows)
+        try:
+            acceptance = self._accept(request.sampler, draft, rows)
+        except GrammarError as error:  # its own affair: the others of the step go on
+            return self._end_broken(request, error)
         tokens = committing.commit(request, draft, acceptance, rows, self._rules)
         if len(draft):
             committing.tell_watch(self.watch, request, draft, acceptance.path, len(tokens))
@@ -236,6 +239,12 @@ class Engine:
         else:
             self._finish(request)
         return request.step_output(tokens, draft, acceptance.path)
+
+    def _end_broken(self, request: Request, error: PacelineError) -> StepOutput:
+        """End a request that cannot go on."""
+        request.finish_reason = "abort"
+        self._finish(request)
+        return StepOutput(request.request_id, (), "", request.completion(0), error=error)
 
     def _finish(self, request: Request) -> None:
         self._scheduler.remember(request)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paceline.control.decisions import StepRecord
+from paceline.errors import PacelineError
 from paceline.records import FinishReason, Origin
 
 
@@ -153,7 +154,7 @@ class StepOutput:
 
     ``text`` is valid UTF-8 that will never be taken back: neither half a character nor a part of what may
     become a stop string. ``origins`` and, where asked for, ``logprobs`` have one entry per token.
-    ``rejected``: drafted tokens that were not kept.
+    ``rejected``: drafted tokens that were not kept. ``error``: why the request ended before its time.
     """
 
     request_id: str
@@ -163,3 +164,4 @@ class StepOutput:
     origins: tuple[Origin, ...] = ()
     logprobs: tuple[dict[int, Logprob], ...] | None = None
     rejected: tuple[int, ...] = ()
+    error: PacelineError | None = None

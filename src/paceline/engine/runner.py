@@ -88,6 +88,8 @@ class Runner:
             num_tokens, num_done = 0, len(done)
             for request_id in list(waiting):
                 for output in self.take(request_id):
+                    if output.error is not None:
+                        raise output.error
                     num_tokens += len(output.token_ids)
                     if output.completion is not None:
                         index = int(request_id.rpartition("-")[2])
@@ -151,6 +153,9 @@ class ReplyStream:
         except BaseException:
             self.close()
             raise
+        if outputs[-1].error is not None:
+            self.close()
+            raise outputs[-1].error
         completion = outputs[-1].completion
         if completion is not None:
             self.close()

@@ -17,6 +17,7 @@ from paceline.config import (
     check_int,
 )
 from paceline.errors import ConfigError
+from paceline.sampling.grammar import Grammar
 from paceline.sampling.noise import MAX_SEED
 
 MIN_TEMPERATURE = 1e-4
@@ -37,11 +38,11 @@ class SamplingParams(Settings):
     most likely tokens to report, beside the chosen one; raw log-softmax, before penalties, temperature,
     filters. ``repetition_penalty`` counts prompt and reply, ``frequency_penalty`` and ``presence_penalty``
     the reply. ``logit_bias``: token id → added to its logit. ``skip_special_tokens``: leave them out of the
-    text.
+    text. ``grammar``: what the reply must follow, see :class:`~paceline.sampling.grammar.GrammarCompiler`.
 
     Drafting, each ``None`` for the engine's setting: ``drafter``, ``num_draft_tokens``, ``acceptance``.
-    ``prediction``: text or token ids the reply is expected to hold (OpenAI predicted outputs). ``workload``: a
-    label of the kind of request, such as ``code``: acceptance is counted and watched for each label apart
+    ``prediction``: text or token ids the reply is expected to hold (OpenAI predicted outputs). ``workload``:
+    a label of the kind of request, such as ``code``: acceptance is counted and watched for each label apart
     (docs/drift.md), and nothing else depends on it.
 
     Raises ``ConfigError`` for unknown names, values out of range, and settings that would do nothing.
@@ -65,6 +66,7 @@ class SamplingParams(Settings):
     presence_penalty: float = 0.0
     logit_bias: Mapping[int, float] | None = None
     skip_special_tokens: bool = True
+    grammar: Grammar | None = None
     drafter: str | None = None
     num_draft_tokens: int | None = None
     acceptance: Acceptance | None = None
@@ -157,9 +159,18 @@ class SamplingParams(Settings):
         if self.include_stop_str_in_output and not (self.stop_strings or self.stop_ids):
             raise ConfigError("include_stop_str_in_output=True does nothing without stop or stop_token_ids")
 
+    def _check_grammar(self) -> None:
+        if not isinstance(self.grammar, Grammar):
+            raise ConfigError(f"grammar={self.grammar!r:.60}: give a Grammar, which GrammarCompiler makes")
+        for name in ("min_tokens", "ignore_eos"):
+            if getattr(self, name):
+                raise ConfigError(f"{name} contradicts a grammar, which says itself where the reply may end")
+
     def _check_combinations(self) -> None:
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise ConfigError(f"min_tokens={self.min_tokens} is above max_tokens={self.max_tokens}: lower it")
+        if self.grammar is not None:
+            self._check_grammar()
         if self.is_greedy:
             for name, off in (("top_p", 1.0), ("top_k", 0), ("min_p", 0.0)):
                 if getattr(self, name) != off:

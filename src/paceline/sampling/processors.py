@@ -1,8 +1,9 @@
 """What changes the logits of a row before a token is chosen: one function for the target and for drafters.
 
-In vLLM's order: min_tokens (stop ids masked), logit bias, repetition penalty (Keskar et al. 2019, "CTRL":
-positive logits divided, negative ones multiplied), frequency and presence penalty (OpenAI's formula). The
-history is the committed tokens plus the path of the row's node, so every node of a tree sees its own.
+In vLLM's order: grammar (illegal tokens masked), min_tokens (stop ids masked), logit bias, repetition penalty
+(Keskar et al. 2019, "CTRL": positive logits divided, negative ones multiplied), frequency and presence
+penalty (OpenAI's formula). The history is the committed tokens plus the path of the row's node, so every
+node of a tree sees its own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from paceline.records import FloatArray
+from paceline.records import Draft, FloatArray
 from paceline.sampling.params import SamplingParams
 
 
@@ -75,7 +76,7 @@ class TokenCounts:
 class Processors:
     """The processors of one request and the history they need."""
 
-    __slots__ = ("_bias", "_bias_ids", "_counts", "_length", "_masked", "_min_tokens", "_params")
+    __slots__ = ("_bias", "_bias_ids", "_counts", "_grammar", "_length", "_masked", "_min_tokens", "_params")
 
     def __init__(self, params: SamplingParams, prompt: Sequence[int], eos_ids: Iterable[int]) -> None:
         self._params = params
@@ -87,12 +88,19 @@ class Processors:
         self._bias_ids = np.array(list(bias), dtype=np.int64)
         self._bias = np.array(list(bias.values()), dtype=np.float32)
         self._counts = TokenCounts(prompt) if params.has_penalties else None
+        self._grammar = params.grammar.start() if params.grammar is not None else None
 
     def append(self, token: int) -> None:
         """Take one committed token into the history."""
         self._length += 1
         if self._counts is not None:
             self._counts.add(token)
+        if self._grammar is not None:
+            self._grammar.append(token)
+
+    def cut(self, draft: Draft) -> Draft:
+        """Return ``draft`` without what the grammar would refuse anyway: its rows need not be computed."""
+        return draft if self._grammar is None else self._grammar.cut(draft)
 
     def apply(self, logits: FloatArray, path: tuple[int, ...]) -> FloatArray:
         """Return the processed float32 [V]; ``path``: drafted tokens between the committed ones and this row.
@@ -100,9 +108,11 @@ class Processors:
         ``logits`` itself is never changed; it is returned as it is when no processor applies.
         """
         masks = self._length + len(path) < self._min_tokens and len(self._masked) > 0
-        if not masks and len(self._bias) == 0 and self._counts is None:
+        if not masks and len(self._bias) == 0 and self._counts is None and self._grammar is None:
             return logits
         row = logits.copy()
+        if self._grammar is not None:
+            self._grammar.mask(row, path)
         if masks:
             row[self._masked] = -np.inf
         if len(self._bias):

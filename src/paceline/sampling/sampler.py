@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from paceline.config import Acceptance
 from paceline.errors import ConfigError
-from paceline.records import FloatArray, TokenLaw
+from paceline.records import Draft, FloatArray, TokenLaw
 from paceline.sampling import kernels
 from paceline.sampling.chance import Chance
 from paceline.sampling.params import SamplingParams
@@ -63,6 +63,10 @@ class RequestSampler:
         """Take one committed token into the history."""
         self._length += 1
         self._processors.append(token)
+
+    def cut(self, draft: Draft) -> Draft:
+        """Return ``draft`` without nodes that the request's grammar makes illegal, and what follows them."""
+        return self._processors.cut(draft)
 
     def law(self, logits: FloatArray, path: tuple[int, ...]) -> TokenLaw:
         """Return the law of the token behind ``path``, after processors and filters."""
