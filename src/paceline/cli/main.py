@@ -22,6 +22,7 @@ from paceline.cli.generate import generate
 from paceline.cli.models import models
 from paceline.cli.profile import profile
 from paceline.cli.pull import pull
+from paceline.cli.serve import serve
 from paceline.cli.synth import synth
 from paceline.cli.theory import app as theory
 from paceline.cli.train import app as train
@@ -40,7 +41,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (generate, chat, explain, demo, advise, export, check, profile, pull, models, synth):
+for command in (generate, chat, explain, demo, advise, export, check, profile, pull, models, serve, synth):
     app.command()(command)
 app.add_typer(bench, name="bench")
 app.add_typer(theory, name="theory")

@@ -1,0 +1,210 @@
+"""``paceline serve``: the OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from paceline.cli import options
+from paceline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from paceline.llm import LLM
+    from paceline.server.settings import ServerSettings
+
+LEAST_KEY_LENGTH = 16
+"""Of a key in a file, which a person does not type: shorter ones can be guessed."""
+
+
+def serve(
+    model: options.Model = options.DEFAULT_MODEL,
+    drafter: options.DrafterName = "auto",
+    num_draft_tokens: options.NumDraftTokens = None,
+    host: Annotated[
+        str,
+        typer.Option(
+            "--host", metavar="HOST", help="Address to listen on; 0.0.0.0 for all, which needs a key."
+        ),
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", "-p", metavar="PORT", help="Port to listen on; 0 picks one.")
+    ] = 8000,
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option("--api-key", metavar="KEY", help="Key that requests must send; several may be given."),
+    ] = None,
+    api_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--api-key-file", metavar="FILE", help="File with one key a line; `ps` does not show it."
+        ),
+    ] = None,
+    open_to_all: Annotated[
+        bool, typer.Option("--no-key", help="Listen beyond this machine without any key.")
+    ] = False,
+    served_model_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--served-model-name", metavar="NAME", help="What requests call the model (default: --model)."
+        ),
+    ] = None,
+    threads: options.Threads = None,
+    context: options.Context = None,
+    kv_cache_tokens: Annotated[
+        int | None,
+        typer.Option("--kv-cache-tokens", metavar="N", help="Tokens in the cache, of all requests together."),
+    ] = None,
+    max_num_requests: Annotated[
+        int, typer.Option("--max-num-requests", metavar="N", help="Requests that run at once.")
+    ] = 32,
+    max_batch_tokens: Annotated[
+        int, typer.Option("--max-batch-tokens", metavar="N", help="Most rows of a forward.")
+    ] = 512,
+    max_queue: Annotated[
+        int, typer.Option("--max-queue", metavar="N", help="Requests that may wait; more are answered 429.")
+    ] = 256,
+    max_queue_time: Annotated[
+        float | None,
+        typer.Option("--max-queue-time", metavar="S", help="Seconds a request may wait to begin."),
+    ] = None,
+    request_timeout: Annotated[
+        float | None,
+        typer.Option("--request-timeout", metavar="S", help="Seconds after which a reply ends as it is."),
+    ] = None,
+    drain_seconds: Annotated[
+        float,
+        typer.Option("--drain-seconds", metavar="S", help="On SIGTERM, seconds for replies to end."),
+    ] = 30.0,
+    stuck_seconds: Annotated[
+        float,
+        typer.Option("--stuck-seconds", metavar="S", help="/health fails when one step takes longer."),
+    ] = 60.0,
+    max_body_bytes: Annotated[
+        int, typer.Option("--max-body-bytes", metavar="N", help="Largest body of a request.")
+    ] = 4 * 1024 * 1024,
+    metrics_compat: Annotated[
+        str, typer.Option("--metrics-compat", metavar="NAME", help="vllm: metrics also under vLLM's names.")
+    ] = "none",
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option("--allow-origin", metavar="URL", help="Web page that may call the server (CORS)."),
+    ] = None,
+    log_format: Annotated[
+        str, typer.Option("--log-format", metavar="FORM", help="json or text, on standard error.")
+    ] = "json",
+    log_level: Annotated[
+        str, typer.Option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
+    ] = "info",
+    log_prompts: Annotated[
+        bool, typer.Option("--log-prompts", help="Write prompts and replies into the log.")
+    ] = False,
+    quant: options.QuantName = "none",
+) -> None:
+    """Serve a model over OpenAI's interface: chat and plain completions, streamed or whole, and metrics.
+
+    Examples:
+    paceline serve --model smollm2-135m --port 8000
+    paceline serve --host 0.0.0.0 --api-key-file keys.txt --metrics-compat vllm
+
+    SIGTERM and Ctrl-C let running replies end and leave with status 0.
+    """
+    _require_extra()
+    from paceline.llm import LLM
+    from paceline.server import logs
+    from paceline.server.run import serve as run
+    from paceline.server.settings import ServerSettings
+
+    keys = _keys(api_key or [], api_key_file)
+    _check_address(host, port, has_key=bool(keys), open_to_all=open_to_all)
+    settings = ServerSettings(
+        model_names=tuple(served_model_name or [model]),
+        api_keys=keys,
+        max_queue=max_queue,
+        max_queue_time=max_queue_time,
+        request_timeout=request_timeout,
+        drain_seconds=drain_seconds,
+        stuck_seconds=stuck_seconds,
+        max_body_bytes=max_body_bytes,
+        metrics_compat=metrics_compat,
+        log_prompts=log_prompts,
+        allow_origins=tuple(allow_origin or ()),
+    )
+    logs.set_up(*_log_options(log_format, log_level))
+    sizes = {
+        "quant": options.quant_named(quant),
+        "threads": threads,
+        "max_model_len": context,
+        "kv_cache_tokens": kv_cache_tokens,
+        "max_batch_tokens": max_batch_tokens,
+        "max_num_requests": max_num_requests,
+    }
+    llm = LLM(model, drafter, num_draft_tokens, **sizes)  # type: ignore[arg-type]
+    _greet(llm, settings, host, port)
+    run(llm, settings, host, port)
+
+
+def _require_extra() -> None:
+    """Raise ``ConfigError`` when the packages of the server are not installed."""
+    from importlib.util import find_spec
+
+    missing = [name for name in ("fastapi", "uvicorn", "prometheus_client") if find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"serving needs {', '.join(missing)}: install them with  pip install 'paceline[server]'"
+        )
+
+
+def _keys(given: list[str], file: Path | None) -> tuple[str, ...]:
+    if file is None:
+        return tuple(given)
+    try:
+        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"--api-key-file {file} cannot be read: {error}") from error
+    keys = [line for line in lines if line and not line.startswith("#")]
+    if not keys:
+        raise ConfigError(f"--api-key-file {file} holds no key: write one a line")
+    if any(len(key) < LEAST_KEY_LENGTH for key in keys):
+        raise ConfigError(
+            f"--api-key-file {file}: a key has fewer than {LEAST_KEY_LENGTH} characters; make one with  "
+            "python -c 'import secrets; print(secrets.token_urlsafe())'"
+        )
+    return (*given, *keys)
+
+
+def _check_address(host: str, port: int, *, has_key: bool, open_to_all: bool) -> None:
+    """Raise ``ConfigError`` for an open door that nobody asked for."""
+    if not 0 <= port <= 65535:
+        raise ConfigError(f"--port {port}: give a number from 0 to 65535")
+    is_local = host in ("localhost", "::1") or host.startswith("127.")
+    if not is_local and not has_key and not open_to_all:
+        raise ConfigError(
+            f"--host {host} lets other machines in: give --api-key or --api-key-file, or say --no-key"
+        )
+    if open_to_all and has_key:
+        raise ConfigError("--no-key contradicts the keys that were given: drop one of them")
+
+
+def _log_options(form: str, level: str) -> tuple[str, str]:
+    from paceline.config import check_choice
+    from paceline.server.logs import FORMATS
+
+    check_choice("--log-format", form, FORMATS)
+    check_choice("--log-level", level, ("debug", "info", "warning", "error"))
+    return form, level
+
+
+def _greet(llm: LLM, settings: ServerSettings, host: str, port: int) -> None:
+    """Say once what is served, and how, where a person reads it."""
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+    effective = ", ".join(f"{name}={value}" for name, value in llm.settings.items())
+    keys = f"{len(settings.api_keys)} API keys" if settings.api_keys else "no API key"
+    print(
+        f"paceline: serving {settings.model_names[0]} at {address} ({keys}; docs at {address}/docs)\n"
+        f"paceline: {effective}",
+        file=sys.stderr,
+        flush=True,
+    )

@@ -1,0 +1,82 @@
+"""One HTTP request on the engine: its completions, and the queue their steps arrive in."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from paceline.engine.outputs import CompletionOutput, StepOutput
+from paceline.sampling.params import SamplingParams
+from paceline.server.engine_thread import Event, Failed
+from paceline.server.errors import as_api_error, too_busy
+from paceline.server.params import engine_error_names
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """One completion of one prompt. ``index``: its place among the choices."""
+
+    index: int
+    request_id: str
+    prompt: tuple[int, ...]
+    params: SamplingParams
+    num_tokens: int = 0
+    done: CompletionOutput | None = None
+    last_step: float | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """``parts`` in order of their index. ``arrived``: seconds of the monotonic clock, at the HTTP layer.
+    ``workload``: the label it counts under.
+    """
+
+    job_id: str
+    parts: Sequence[Part]
+    arrived: float = field(default_factory=time.monotonic)
+    workload: str | None = None
+    queue: asyncio.Queue[tuple[Part, Event]] = field(default_factory=asyncio.Queue)
+
+    @property
+    def unfinished(self) -> list[Part]:
+        return [part for part in self.parts if part.done is None]
+
+    async def accepted(self) -> None:
+        """Wait until the engine has queued all parts. Raises ``ApiError`` when it refused one.
+
+        The answers to parts that were submitted together come before any of their steps.
+        """
+        for _ in self.parts:
+            _, event = await self.queue.get()
+            if isinstance(event, Failed):
+                raise as_api_error(event.error, engine_error_names()) from event.error
+
+    async def steps(self) -> AsyncIterator[list[tuple[Part, StepOutput]]]:
+        """Yield what has come since the last time, until all parts have ended. Raises ``ApiError``."""
+        left = len(self.unfinished)
+        while left:
+            batch = [await self.queue.get()]
+            while not self.queue.empty():
+                batch.append(self.queue.get_nowait())
+            steps = []
+            for part, event in batch:
+                if isinstance(event, Failed):
+                    raise as_api_error(event.error, engine_error_names()) from event.error
+                if isinstance(event, StepOutput):
+                    left -= self._take(part, event)
+                    steps.append((part, event))
+            yield steps
+
+    def _take(self, part: Part, step: StepOutput) -> bool:
+        """Count a step; return whether it was the last. Raises ``ApiError`` when it never began."""
+        if step.error is not None:
+            raise as_api_error(step.error)
+        part.num_tokens += len(step.token_ids)
+        if step.completion is None:
+            return False
+        part.done = step.completion
+        if part.done.stop_reason == "max_queue_time" and part.done.finish_reason == "timeout":
+            raise too_busy("the request waited longer than its max_queue_time", 5.0)
+        return True

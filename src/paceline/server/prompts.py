@@ -1,0 +1,94 @@
+"""From the prompts of a request to token ids; slow enough to be done beside the event loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.errors import PromptError
+from paceline.models.loading import ModelFiles
+from paceline.server.constraints import forced_tools
+from paceline.server.errors import ApiError, bad_request
+from paceline.server.schema import ChatRequest, CompletionRequest, Message, Sampling
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """``ids``: per prompt. ``echoes``: their texts, where the reply repeats them."""
+
+    ids: tuple[tuple[int, ...], ...]
+    prediction: tuple[int, ...] | None
+    echoes: tuple[str, ...] = ()
+
+
+class PromptReader:
+    """``max_tokens``: the longest sequence of the engine."""
+
+    def __init__(self, files: ModelFiles, max_tokens: int) -> None:
+        self._files = files
+        # No token spells more than the longest one, so a longer text surely has too many tokens. Telling that
+        # takes no time; finding out by tokenizing megabytes would.
+        longest = max(map(len, files.tokenizer.tokens))
+        self._max_characters = max_tokens * longest
+        self._max_tokens = max_tokens
+
+    def chat(self, request: ChatRequest) -> Prompts:
+        """Return the ids of a conversation. Raises ``ApiError``."""
+        variables = dict(request.chat_template_kwargs or {})
+        if forced_tools(request):
+            variables["tools"] = [tool.model_dump(exclude_none=True) for tool in request.tools or ()]
+        ids = self.conversation(request.messages, variables)
+        return Prompts((ids,), self._predicted(request))
+
+    def conversation(self, messages: Sequence[Message], variables: dict[str, Any]) -> tuple[int, ...]:
+        """Return the ids of messages under the model's template. Raises ``ApiError``."""
+        plain = [message.model_dump(exclude_none=True) for message in messages]
+        for message in messages:
+            content = message.content
+            texts = [content] if isinstance(content, str) else [part.text for part in content or ()]
+            self._check_length("messages", sum(map(len, texts)))
+        try:
+            return tuple(self._files.chat_template.encode(plain, **variables))
+        except PromptError as error:
+            raise bad_request(str(error), "messages") from error
+
+    def completion(self, request: CompletionRequest) -> Prompts:
+        """Return the ids of plain prompts. Raises ``ApiError``."""
+        prompts = request.prompts
+        ids = tuple(self.plain(prompt) for prompt in prompts)
+        echoes: tuple[str, ...] = ()
+        if request.echo:
+            decode = self._files.tokenizer.decode
+            pairs = zip(prompts, ids, strict=True)
+            echoes = tuple(prompt if isinstance(prompt, str) else decode(own) for prompt, own in pairs)
+        return Prompts(ids, self._predicted(request), echoes)
+
+    def plain(self, prompt: str | Sequence[int], add_bos: bool | None = None) -> tuple[int, ...]:
+        """Return the ids of text (which may spell special tokens) or of ids. Raises ``ApiError``."""
+        if not isinstance(prompt, str):
+            return tuple(prompt)
+        if not prompt:
+            raise bad_request("the prompt is empty: give some text, or token ids", "prompt")
+        self._check_length("prompt", len(prompt))
+        try:
+            return tuple(self._files.tokenizer.encode(prompt, parse_special=True, add_bos=add_bos))
+        except PromptError as error:
+            raise bad_request(str(error), "prompt") from error
+
+    def _predicted(self, request: Sampling) -> tuple[int, ...] | None:
+        if request.prediction is None:
+            return None
+        text = request.prediction.text
+        self._check_length("prediction", len(text))
+        return tuple(self._files.tokenizer.encode(text, add_bos=False))
+
+    def _check_length(self, param: str, characters: int) -> None:
+        if characters > self._max_characters:
+            raise ApiError(
+                400,
+                f"{param} has {characters} characters, which is more than {self._max_tokens} tokens can be "
+                "(max_model_len): shorten it",
+                param=param,
+                code="context_length_exceeded",
+            )

@@ -1,0 +1,124 @@
+"""Names that requests must not use: what is wrong with each, or which valid one is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from paceline.errors import nearest_name
+from paceline.server import schema
+from paceline.server.errors import ApiError, bad_request
+
+REFUSED: Mapping[str, str] = {
+    "audio": "this server serves text models",
+    "function_call": "the old form is not supported; use tools and tool_choice",
+    "functions": "the old form is not supported; use tools and tool_choice",
+    "metadata": "nothing is stored; leave it out",
+    "moderation": "nothing is moderated here; leave it out",
+    "prompt_cache_key": "the prefix cache needs no key; leave it out",
+    "prompt_cache_retention": "the prefix cache keeps what there is room for; leave it out",
+    "response_format": "it belongs to chats; here it is called structured_outputs",
+    "reasoning_effort": "no served model has such a switch; templates take chat_template_kwargs",
+    "safety_identifier": "nothing is reported to anyone; leave it out, or use user",
+    "service_tier": "there is one tier; leave it out, or use priority",
+    "store": "nothing is stored; leave it out",
+    "suffix": "filling in the middle is not supported; leave it out",
+    "verbosity": "no served model has such a switch; ask for it in the prompt",
+    "web_search_options": "the server makes no outside requests; leave it out",
+    "guided_json": "it is called structured_outputs.json",
+    "guided_regex": "it is called structured_outputs.regex",
+    "guided_choice": "it is called structured_outputs.choice",
+    "guided_grammar": "it is called structured_outputs.grammar",
+}
+"""Parameters of OpenAI's interface (and near it) that this server does not honour."""
+
+_NESTED: Mapping[str, type[BaseModel]] = {
+    "speculative": schema.Speculative,
+    "stream_options": schema.StreamOptions,
+    "prediction": schema.Prediction,
+    "messages": schema.Message,
+    "response_format": schema.ResponseFormat,
+    "structured_outputs": schema.StructuredOutputs,
+    "tools": schema.Tool,
+    "tool_choice": schema.NamedTool,
+}
+_WANTED = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "list_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+    "finite_number": "a finite number",
+    "string_unicode": "valid Unicode (it holds a lone surrogate)",
+}
+_UNION_TAGS = ("str", "list[", "function-", "constrained-", "nullable", "dict[", "int", "float", "bool")
+
+
+def explain(errors: Sequence[Any], model: type[BaseModel]) -> ApiError:
+    """Return the answer to pydantic's ``errors`` about a body that should have been a ``model``."""
+    error = _most_telling(errors)
+    path = [part for part in error["loc"] if part != "body"]
+    kind = error["type"]
+    if kind == "json_invalid":
+        where = path[0] if path else 0
+        return bad_request(f"the body is not JSON: {error['ctx']['error']} at character {where}")
+    if not path:
+        return bad_request(
+            "the body is empty or no JSON object: send one, with Content-Type application/json"
+        )
+    param = _plain_path(path)
+    if kind == "extra_forbidden":
+        return _unknown(str(path[-1]), param, _fields(path, model))
+    if kind == "missing":
+        return bad_request(f"{param} is missing", param)
+    wanted = _WANTED.get(kind)
+    said = f"give {wanted}" if wanted else str(error["msg"])
+    return bad_request(f"{param}={_short(repr(error.get('input')))}: {said}", param)
+
+
+def _most_telling(errors: Sequence[Any]) -> Any:
+    """Return one error: of a union every branch complains, and the one that came furthest knows best."""
+    first = errors[0]["loc"][:2]
+    same = [error for error in errors if error["loc"][:2] == first]
+    return max(same, key=lambda error: (len(error["loc"]), error["type"] not in _WANTED))
+
+
+def _unknown(name: str, param: str, known: Iterable[str]) -> ApiError:
+    if name in REFUSED:
+        return bad_request(f"{param} is not honoured: {REFUSED[name]}", param, "unsupported_parameter")
+    valid = sorted(known)
+    near = nearest_name(name, valid)
+    hint = near or f"; valid are {', '.join(valid)}"
+    return bad_request(f"unknown parameter {_short(param)}{hint}", _short(param), "unknown_parameter")
+
+
+def _fields(path: Sequence[Any], model: type[BaseModel]) -> Iterable[str]:
+    if len(path) == 1:
+        return model.model_fields
+    inner = _NESTED.get(str(path[0]))
+    if inner is None or (path[0] in ("messages", "prediction") and "content" in path):
+        return schema.TextPart.model_fields
+    return inner.model_fields
+
+
+def _plain_path(path: Sequence[Any]) -> str:
+    """Return ``messages[0].content`` for pydantic's location, without its names of union branches."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        elif not text:
+            text = part
+        elif not part.startswith(_UNION_TAGS) and part != "TextPart":
+            text += f".{part}"
+    return text
+
+
+def _short(text: str) -> str:
+    text = text.encode("ascii", "backslashreplace").decode()
+    return text if len(text) <= 60 else text[:57] + "..."
