@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,8 @@ from paceline.cli import options
 from paceline.errors import ConfigError, nearest_name
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from paceline.bench.compare import Change
     from paceline.bench.runfile import RunFile
 
@@ -91,44 +94,33 @@ def _check_comparable(before: RunFile, after: RunFile, force: bool) -> None:
 
 
 def _print(before: RunFile, after: RunFile, changes: list[Change], everything: bool) -> None:
-    from rich.table import Table
-
-    shown = [change for change in changes if everything or change.verdict not in ("same", "unclear")]
-    table = Table(title="changes beyond noise" if not everything else "all figures", title_justify="left")
-    for name in (
-        "workload",
-        "drafter",
-        "batch",
-        "temp.",
-        "figure",
-        "before",
-        "after",
-        "change",
-        "interval",
-        "",
-    ):
-        table.add_column(
-            name, justify="right" if name in ("before", "after", "change", "interval") else "left"
-        )
-    for change in shown:
-        table.add_row(*map(str, change.case[:3]), f"{change.case[3]:g}", *_cells(change))
     console = options.report_console()
+    shown = [change for change in changes if everything or change.verdict not in ("same", "unclear")]
     if shown:
-        console.print(table)
-    counts = {
-        verdict: sum(change.verdict == verdict for change in changes)
-        for verdict in ("better", "worse", "same", "unclear")
-    }
+        console.print(_table("all figures" if everything else "changes beyond noise", shown))
+    counts = Counter(change.verdict for change in changes)
     words = f"{counts['better']} better, {counts['worse']} worse, {counts['same']} within noise"
     if counts["unclear"]:
         words += f", {counts['unclear']} with one prompt and repeat, which shows no noise"
     console.print(f"{len(changes)} figures: {words}", highlight=False)
-    for label, missing in (("before", after), ("after", before)):
-        there = (before if label == "before" else after).runs.keys() - missing.runs.keys()
-        for case in sorted(there):
-            console.print(
-                f"only {label}: {case[0]} · {case[1]} · batch {case[2]} · {case[3]:g}", highlight=False
-            )
+    for label, here, there in (("before", before, after), ("after", after, before)):
+        for workload, drafter, batch, temperature in sorted(here.runs.keys() - there.runs.keys()):
+            case = f"{workload} · {drafter} · batch {batch} · {temperature:g}"
+            console.print(f"only {label}: {case}", highlight=False)
+
+
+def _table(title: str, changes: list[Change]) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for name in ("workload", "drafter", "batch", "temp.", "figure"):
+        table.add_column(name)
+    for name in ("before", "after", "change", "interval"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    for change in changes:
+        table.add_row(*map(str, change.case[:3]), f"{change.case[3]:g}", *_cells(change))
+    return table
 
 
 def _cells(change: Change) -> list[str]:
