@@ -11,7 +11,16 @@ import pytest
 
 from paceline.advise.advice import MARK, Advice, Finding, as_toml, choose, findings_of
 from paceline.advise.candidates import Candidate
-from paceline.advise.measure import Entrant, Runs, Turn, speedup, speedup_interval, survivors
+from paceline.advise.measure import (
+    Entrant,
+    MeasureSettings,
+    Runs,
+    Turn,
+    reply_length,
+    speedup,
+    speedup_interval,
+    survivors,
+)
 from paceline.advise.predict import predict
 from paceline.control.acceptance_log import Tally
 from paceline.control.drift import drift_options
@@ -109,6 +118,11 @@ def test_speed_is_compared_over_the_turns_both_had() -> None:
 def test_half_way_only_those_clearly_behind_drop_out() -> None:
     entries = [runs("none", 1.0, noise=0.0), runs("a", 0.5), runs("b", 0.55), runs("c", 1.1)]
     assert [entrant.drafter for entrant in survivors(entries)] == ["none", "a", "b"]
+
+
+def test_replies_of_slow_models_are_shortened_so_that_enough_turns_fit() -> None:
+    settings = MeasureSettings(seconds=30.0, max_tokens=64)
+    assert [reply_length(settings, pace, 6) for pace in (0.0, 0.001, 0.02, 0.5)] == [64, 64, 25, 16]
 
 
 # ---- prediction ----
