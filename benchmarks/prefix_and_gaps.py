@@ -1,4 +1,5 @@
-"""What the prefix cache saves, and what a long prompt costs the streams beside it (docs/scheduling.md).
+"""What the prefix cache saves, what it costs a draft head, and what a long prompt costs the streams beside it
+(docs/scheduling.md).
 
 python benchmarks/prefix_and_gaps.py MODEL
 """
@@ -11,10 +12,11 @@ import time
 from itertools import pairwise
 
 from paceline import LLM, SamplingParams
+from paceline.bench.datasets import load_workload
 from paceline.engine.engine import Engine
 
 SHARED_TOKENS, TAIL_TOKENS, LONG_TOKENS = 1000, 24, 4000
-PLAIN_STEPS = 150
+PLAIN_STEPS = 400
 DEFAULT = (("none", 1), ("none", 4), ("auto", 1), ("auto", 4))
 
 
@@ -44,6 +46,32 @@ def shared_prompt(llm: LLM, text: list[int], repeats: int) -> None:
     )
 
 
+def head_behind_a_hit(llm: LLM, num_talks: int) -> None:
+    """Print what a draft head achieves on second turns, by what of the prompt it has seen.
+
+    ``whole``: nothing is cached. ``new turn``: the first turn was just answered. ``last block``: the
+    very same prompt was.
+    """
+    texts = [
+        row.turns[0][:600] for name in ("chat", "code", "math", "summarize") for row in load_workload(name)
+    ]
+    params = SamplingParams(temperature=0, max_tokens=96, drafter="eagle3")
+    totals = {"whole": [0, 0, 0, 0], "new turn": [0, 0, 0, 0], "last block": [0, 0, 0, 0]}
+    for first, second in list(zip(texts[::2], texts[1::2], strict=False))[:: max(1, 20 // num_talks)]:
+        talk = [{"role": "user", "content": first}]
+        (reply,) = llm.chat(talk, params, use_tqdm=False)
+        talk += [{"role": "assistant", "content": reply.outputs[0].text}, {"role": "user", "content": second}]
+        for name in ("new turn", "last block", "whole"):
+            if name == "whole":
+                llm.engine.clear_prefix_cache()
+            metrics = llm.chat(talk, params, use_tqdm=False)[0].metrics
+            counts = (metrics.num_output_tokens, metrics.num_verify_steps)
+            seen = (metrics.num_cached_tokens, metrics.num_prompt_tokens)
+            totals[name] = [old + new for old, new in zip(totals[name], (*counts, *seen), strict=True)]
+    for name, (tokens, steps, cached, prompt) in totals.items():
+        print(f"head, {name}: {tokens / steps:.3f} tokens per step of {tokens}; {cached} of {prompt} cached")
+
+
 def gaps(engine: Engine, num_steps: int | None, until: str = "") -> list[float]:
     """Return the seconds between steps, all of which give the streams tokens, until ``until`` has one."""
     times = [time.perf_counter()]
@@ -59,8 +87,9 @@ def long_prompt(llm: LLM, text: list[int], drafter: str, streams: int) -> None:
     """Print the 99th percentile of the gaps of streams, alone and beside a long prompt."""
     llm.start_afresh()
     engine = llm.engine
-    params = SamplingParams(temperature=0, max_tokens=3000, ignore_eos=True, drafter=drafter)
     for number in range(streams):
+        # Drawn, because greedy text of a small model soon repeats itself, and then drafts are always right.
+        params = SamplingParams(seed=number, max_tokens=3000, ignore_eos=True, drafter=drafter)
         engine.add_request(f"s{number}", text[number * 50 : number * 50 + 60], params)
     gaps(engine, 10)
     alone = gaps(engine, PLAIN_STEPS)
@@ -71,6 +100,7 @@ def long_prompt(llm: LLM, text: list[int], drafter: str, streams: int) -> None:
     seconds = time.perf_counter() - start
     quarter = max(1, len(beside) // 4)
     parts = [statistics.median(beside[at : at + quarter]) * 1e3 for at in range(0, len(beside), quarter)][:4]
+    assert len(engine.running_ids) == streams + 1, "a stream ended before the measurement did"
     for request_id in engine.request_ids:
         engine.abort(request_id)
     p99 = [statistics.quantiles(values, n=100)[98] for values in (alone, beside)]
@@ -89,11 +119,14 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--streams", type=case, action="append", help="DRAFTER:NUMBER, for example auto:4")
+    parser.add_argument("--talks", type=int, default=10, help="conversations for the draft head; 0: none")
     arguments = parser.parse_args()
     llm = LLM(arguments.model, max_model_len=8192, kv_cache_tokens=12288)
     text = llm.tokenizer.encode(" ".join(f"Item {n}: {n * n % 97} apples for {n % 13}." for n in range(400)))
     ttft(llm, text[:50])
     shared_prompt(llm, text, arguments.repeats)
+    if arguments.talks:
+        head_behind_a_hit(llm, arguments.talks)
     for drafter, streams in arguments.streams or DEFAULT:
         long_prompt(llm, text, drafter, streams)
 

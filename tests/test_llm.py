@@ -43,6 +43,24 @@ def ids(outputs: list[RequestOutput]) -> list[tuple[int, ...]]:
     return [output.outputs[0].token_ids for output in outputs]
 
 
+def test_a_second_request_computes_only_what_is_new(model: Path, llm: LLM) -> None:
+    """Native kernels, real blocks: behind a hit the logits have the very bits of a request that ran alone."""
+    prompt = [5 + i % 60 for i in range(70)]
+    llm.start_afresh()
+    (first,) = llm.generate(prompt, GREEDY)
+    longer = [*prompt, *first.outputs[0].token_ids[:20], 7, 9]
+    (second,) = llm.generate(longer, GREEDY)
+    assert first.metrics.num_cached_tokens == 0
+    assert second.metrics.num_cached_tokens >= 80
+    without = LLM(model, threads=1, record_logit_hashes=True, enable_prefix_caching=False)
+    (alone,) = without.generate(longer, GREEDY)
+    assert alone.metrics.num_cached_tokens == 0
+    assert second.outputs[0].token_ids == alone.outputs[0].token_ids
+    assert second.outputs[0].logit_hashes == alone.outputs[0].logit_hashes
+    llm.start_afresh()
+    assert llm.generate(longer, GREEDY)[0].metrics.num_cached_tokens == 0
+
+
 def test_every_form_of_prompt(llm: LLM) -> None:
     text = "the rest of the world"
     tokens = llm.tokenizer.encode(text, parse_special=True)

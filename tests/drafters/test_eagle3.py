@@ -122,6 +122,28 @@ def test_a_head_begins_with_the_first_state_that_comes() -> None:
     assert drafter.num_free_blocks == head.num_blocks
 
 
+def test_a_head_knows_the_pairs_of_an_earlier_request() -> None:
+    """It goes on behind a hit as if it had seen the whole prompt; the pair across the cut decides how far."""
+    prompt = [3, 1, 4, 1, 5, 9, 2, 6, 5]
+    drafter, head = drafter_of()
+    first = opened(drafter, prompt, first=3)
+    wanted = next_tokens(first)
+    first.stop()
+    again = drafter.start(DraftContext("r", tuple(prompt), ArgmaxSampler()))
+    assert again.states_wanted_from(8) == 8
+    states = HiddenStates(8, true_states(tuple(prompt), 8, 9))
+    again.observe(StepObservation((3,), 0, states=states))
+    rows = len(head.rows_per_pass)
+    assert next_tokens(again) == wanted
+    assert head.rows_per_pass[rows] == 1
+    assert (again._sequence.first, again.num_cached) == (0, 9)
+    other = drafter.start(DraftContext("r", (*prompt[:8], 7), ArgmaxSampler()))
+    assert other.states_wanted_from(8) == 4  # the eighth pair holds the ninth token, which is another one
+    drafter.head.pool.check([again._sequence.table.blocks])
+    again.stop()
+    assert drafter.num_free_blocks == head.num_blocks
+
+
 def test_behind_a_gap_a_head_begins_again() -> None:
     """A preempted request may come back with more tokens in the prefix cache than it had computed itself."""
     prompt = (3, 1, 4, 1, 5, 9)

@@ -71,8 +71,9 @@ class CheckedSession:
         assert len(sequence.table.blocks) == -(-cached // self._head.block_size)
         if not cached:
             return
-        truth = true_states(self._known, 0, cached)
-        pairs = [(row.tobytes(), token) for row, token in zip(truth, self._known[1:], strict=False)]
+        first = sequence.first  # not 0 where the target's prefix cache had the beginning of the prompt
+        truth = true_states(self._known, first, first + cached)
+        pairs = [(row.tobytes(), token) for row, token in zip(truth, self._known[first + 1 :], strict=False)]
         assert self._head.seen(np.array(sequence.table.blocks), cached) == pairs
 
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.drafters.base import DrafterCapabilities
-from paceline.drafters.scripted import ScriptedDrafter
-from paceline.engine.scheduler import WORTH_WAITING
+from paceline.drafters.base import DraftContext, DrafterCapabilities
+from paceline.drafters.scripted import ScriptedDrafter, ScriptedSession
+from paceline.engine.scheduler import MOST_READ_AGAIN, WORTH_WAITING
 from paceline.engine.terms import QueueTerms
 from paceline.sampling.params import SamplingParams
 from support.engines import Rig, chain_script, make_rig, random_script, run_alone, scripted
@@ -166,6 +166,31 @@ def test_states_begin_where_the_cache_ends() -> None:
     first, second = (drafter.sessions[name].steps[0].states for name in ("one", "two"))
     assert first is not None and second is not None
     assert np.array_equal(first.rows[28:], second.rows)
+
+
+def test_a_drafter_may_ask_for_a_few_states_more() -> None:
+    """Blocks are computed again for a drafter that needs their states, but never many of them."""
+
+    class Asking(ScriptedSession):
+        wants = 0
+
+        def states_wanted_from(self, limit: int) -> int:
+            return min(limit, self.wants)
+
+    class AskingDrafter(ScriptedDrafter):
+        def start(self, context: DraftContext) -> ScriptedSession:
+            self.sessions[context.request_id] = Asking(self.script, context)
+            return self.sessions[context.request_id]
+
+    drafter = AskingDrafter(chain_script([]), DrafterCapabilities(state_layers=(2,)))
+    rig = make_rig({"scripted": drafter}, max_model_len=128, max_batch_tokens=128)
+    params = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True, drafter="scripted")
+    prompt = LONG * 3
+    for wants, computed in ((0, 90), (64, 26), (88 - MOST_READ_AGAIN - 4, 2), (88 - MOST_READ_AGAIN, 34)):
+        Asking.wants = wants
+        assert run(rig, str(wants), prompt, params)[0] == computed
+        states = drafter.sessions[str(wants)].steps[0].states
+        assert states is not None and states.start == 90 - computed
 
 
 STEMS = st.lists(st.lists(st.integers(1, 4), min_size=6, max_size=14), min_size=1, max_size=3)

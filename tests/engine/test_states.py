@@ -54,16 +54,19 @@ def wanted(known: Sequence[int], position: int, layers: tuple[int, ...], size: i
     return np.concatenate([path_state(path, layer, size) for layer in layers])
 
 
-def check_session(session: ScriptedSession, layers: tuple[int, ...], size: int) -> int:
-    """Assert what the session was told; return how often the states began again."""
+def check_session(session: ScriptedSession, layers: tuple[int, ...], size: int, block_size: int = 4) -> int:
+    """Assert what the session was told; return how often the states went back.
+
+    They jump forward over whole blocks that the prefix cache had.
+    """
     restarts, end = 0, 0
     for step in session.steps:
         assert (step.states is not None) == bool(layers)
         if step.states is None:
             continue
         if step.states.start != end:
-            assert step.states.start == 0
-            restarts += 1
+            assert step.states.start % block_size == 0
+            restarts += step.states.start < end
         end = step.states.start + len(step.states)
         for row, position in enumerate(range(step.states.start, end)):
             assert np.array_equal(step.states.rows[row], wanted(session.known, position, layers, size))
@@ -115,7 +118,8 @@ def test_states_are_those_of_the_committed_tokens(
     for number, (prompt, _, _, name) in enumerate(requests):
         session = known[name].sessions[str(number)]
         assert tuple(session.known[len(prompt) :]) == done[str(number)].token_ids
-        restarts = check_session(session, known[name].capabilities.state_layers, executor.state_size)
+        layers = known[name].capabilities.state_layers
+        restarts = check_session(session, layers, executor.state_size, block_size)
         assert restarts <= done[str(number)].metrics.num_preemptions
     assert {layers for layers in executor.asked if layers} <= {LOW, tuple(sorted(HIGH)), (2, 5, 7, 9)}
 

@@ -27,7 +27,9 @@ class Desk:
     def run(self, number: int, tokens: list[int]) -> int:
         """Take what is known, compute the rest; return how many blocks were known."""
         table, keys, full = BlockTable(self.pool, SIZE), BlockKeys(tokens, SIZE), len(tokens) // SIZE
-        found = self.cache.adopt(table, keys.first(full), 0, full)
+        shared = self.cache.match(keys.first(full))
+        table.replace(0, shared)
+        found = len(shared)
         for place, block in enumerate(table.blocks):
             assert self.content[block] == tuple(tokens[: (place + 1) * SIZE])
         if table.blocks_missing(len(tokens)) > self.pool.num_free:

@@ -27,6 +27,9 @@ from paceline.kv.prefix_cache import PrefixCache
 WORTH_WAITING = 4
 """A prompt waits for so many blocks that another request is about to compute; fewer are sooner read twice."""
 
+MOST_READ_AGAIN = 32
+"""Tokens that are computed again to give a drafter their states: it drafts better for the whole reply."""
+
 
 @dataclass(slots=True)
 class Plan:
@@ -207,14 +210,19 @@ class Scheduler:
         if self.prefix is None:
             return 0
         start, stop = request.computed // self._block_size, self._num_shareable(request)
-        if start >= stop:
+        found = self.prefix.match(request.keys.first(stop)[start:stop])
+        if not found:
             return 0
-        found = self.prefix.adopt(request.table, request.keys.first(stop), start, stop)
+        limit = (start + len(found)) * self._block_size
+        wanted = request.states_wanted_from(limit)
+        if limit - wanted <= MOST_READ_AGAIN:
+            found = found[: max(0, wanted // self._block_size - start)]
         if not found:
             return 0
         before = request.computed
-        request.computed = (start + found) * self._block_size
-        request.num_remembered = start + found
+        request.table.replace(start, found)
+        request.computed = (start + len(found)) * self._block_size
+        request.num_remembered = start + len(found)
         return request.computed - before
 
     def _count_hits(self, request: Request, num_tokens: int) -> None:

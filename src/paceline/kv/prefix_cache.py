@@ -18,25 +18,28 @@ from hashlib import blake2b
 from paceline.kv.block_pool import BlockPool
 from paceline.kv.block_table import BlockTable
 
-_ROOT_KEY = b""
-
 
 class BlockKeys:
-    """The keys of the full blocks of one list of tokens, which only grows; each is computed once."""
+    """The keys of the full blocks of one list of tokens, which only grows; each is computed once.
 
-    __slots__ = ("_block_size", "_keys", "_tokens")
+    ``skip``: tokens before the first block, which every key depends on too (a draft head's slot i belongs to
+    token i + 1).
+    """
 
-    def __init__(self, tokens: Sequence[int], block_size: int) -> None:
+    __slots__ = ("_block_size", "_keys", "_skip", "_tokens")
+
+    def __init__(self, tokens: Sequence[int], block_size: int, skip: int = 0) -> None:
         self._tokens = tokens
         self._block_size = block_size
+        self._skip = skip
         self._keys: list[bytes] = []
 
     def first(self, count: int) -> list[bytes]:
         """Return the keys of at least the first ``count`` blocks, which must be full."""
         size = self._block_size
         while len(self._keys) < count:
-            start = len(self._keys) * size
-            before = self._keys[-1] if self._keys else _ROOT_KEY
+            start = self._skip + len(self._keys) * size
+            before = self._keys[-1] if self._keys else array("i", self._tokens[: self._skip]).tobytes()
             content = array("i", self._tokens[start : start + size]).tobytes()
             self._keys.append(blake2b(before + content, digest_size=32).digest())
         return self._keys
@@ -58,21 +61,15 @@ class PrefixCache:
     def __len__(self) -> int:
         return len(self._blocks)
 
-    def adopt(self, table: BlockTable, keys: Sequence[bytes], start: int, stop: int) -> int:
-        """Put the known blocks among ``start`` … ``stop`` - 1 into ``table``, in place of what it has there.
-
-        ``start``: the block that holds the first slot not computed. Only a gapless run counts; returns how
-        many blocks it has.
-        """
+    def match(self, keys: Sequence[bytes]) -> list[int]:
+        """Return the blocks of the leading ``keys`` that are known, up to the first one that is not."""
         found: list[int] = []
-        for key in keys[start:stop]:
+        for key in keys:
             block = self._blocks.get(key)
             if block is None:
                 break
             found.append(block)
-        if found:
-            table.replace(start, found)
-        return len(found)
+        return found
 
     def remember(self, table: BlockTable, keys: Sequence[bytes], start: int, stop: int) -> None:
         """Learn the content of the blocks ``start`` … ``stop`` - 1 of ``table``: full, committed, computed.
