@@ -113,6 +113,10 @@ class AutoSession:
             self._unseen.extend(step.committed)
         self._is_asked = False
 
+    def states_wanted_from(self, limit: int) -> int:
+        """See :class:`~paceline.drafters.base.RememberingSession`."""
+        return limit if self._head is None else self._head.states_wanted_from(limit)
+
     def stop(self) -> None:
         """Stop the sources; the suffix tree keeps the reply for later requests."""
         self._catch_up()

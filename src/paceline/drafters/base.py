@@ -104,6 +104,19 @@ class AdaptiveSession(DraftSession, Protocol):
 
 
 @runtime_checkable
+class RememberingSession(Protocol):
+    """A session that may know more of a prompt than it was told, from earlier requests."""
+
+    def states_wanted_from(self, limit: int) -> int:
+        """Return the position from which it needs hidden states.
+
+        The prefix cache has the tokens before ``limit``, whose states would not be computed. A lower number
+        asks to leave some of them to the target; if they are many, they come from ``limit`` on all the same.
+        """
+        ...
+
+
+@runtime_checkable
 class Drafter(Protocol):
     """A source of draft sessions."""
 

@@ -22,12 +22,12 @@ from paceline.control.default_costs import CATCH_UP_COST, LEVEL_COST
 from paceline.control.estimates import DepthEstimates
 from paceline.drafters.base import DraftContext, DrafterCapabilities
 from paceline.drafters.head_pace import HeadCost, HeadPace
+from paceline.drafters.head_sequence import Eagle3Head as Eagle3Head
 from paceline.drafters.head_sequence import HeadSequence
 from paceline.drafters.scored_tree import ConfidenceTable, ScoredTree, best_nodes, corrected
 from paceline.drafters.verify_cost import VerifyCost
 from paceline.errors import ConfigError, DrafterError
-from paceline.executors.eagle3 import DraftedTree, DraftShape, Eagle3Executor
-from paceline.kv.block_pool import BlockPool
+from paceline.executors.eagle3 import DraftedTree, DraftShape
 from paceline.records import ALONE, EMPTY_DRAFT, BatchLoad, Draft, FloatArray, StepObservation, TokenLaw
 from paceline.tree import ROOT
 
@@ -63,15 +63,6 @@ class Eagle3Options(Settings):
     def drafting(self) -> HeadCost:
         """What a draft costs by its levels."""
         return HeadCost(self.catch_up_cost, self.step_cost)
-
-
-@dataclass(frozen=True, slots=True)
-class Eagle3Head:
-    """A loaded head. ``pool``: the blocks of its KV cache, shared by all drafters that use it."""
-
-    name: str
-    executor: Eagle3Executor
-    pool: BlockPool
 
 
 class Eagle3Session:
@@ -112,7 +103,7 @@ class Eagle3Session:
         self._table = table
         self._sampler = context.sampler
         self._samples = options.sampling == "chain" and context.rule != "greedy"
-        self._sequence = HeadSequence(head.executor, head.pool, context.prompt_token_ids)
+        self._sequence = HeadSequence(head, context.prompt_token_ids)
         # Ids outside the draft vocabulary are never drawn.
         self._padded: FloatArray = np.full(vocab_size if self._samples else 0, -np.inf, dtype=np.float32)
         self._grown = ScoredTree()
@@ -164,6 +155,10 @@ class Eagle3Session:
         if step.committed:
             self.learn(step)
         self._sequence.observe(step.states, step.committed)
+
+    def states_wanted_from(self, limit: int) -> int:
+        """See :class:`~paceline.drafters.base.RememberingSession`."""
+        return self._sequence.states_wanted_from(limit)
 
     def stop(self) -> None:
         """Give the blocks back."""

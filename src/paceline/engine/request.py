@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from paceline.control.decisions import StepRecord
-from paceline.drafters.base import DraftSession
+from paceline.drafters.base import DraftSession, RememberingSession
 from paceline.engine.draft import Pacing
 from paceline.engine.outputs import CompletionOutput, Logprob, RequestMetrics, StepOutput
 from paceline.engine.terms import QueueTerms
@@ -136,6 +136,20 @@ class Request:
     def wanted_layers(self) -> tuple[int, ...]:
         """Layers whose hidden states the drafter wants to observe; none once it has ended."""
         return self.state_layers if self.session is not None else ()
+
+    def states_wanted_from(self, limit: int) -> int:
+        """Return the position from which the drafter needs states, if those before ``limit`` could be had
+        without computing them; ``limit`` when none of these are missed.
+        """
+        wanted = [limit]
+
+        def ask(session: DraftSession) -> None:
+            if isinstance(session, RememberingSession):
+                wanted[0] = session.states_wanted_from(limit)
+
+        if self.wanted_layers:
+            self.with_session(ask)
+        return min(limit, wanted[0])
 
     def with_session(self, action: Callable[[DraftSession], None]) -> None:
         """Run ``action`` on the drafter's session, timed; one that raises ends drafting, not the request."""
