@@ -1,7 +1,7 @@
 """Record replies for replay_drafters.py: prompt, reply and the target's eight likeliest tokens per position.
 
     python benchmarks/record_traces.py MODEL OUT.jsonl [--dataset FILE] [--per-workload 6] [--max-tokens 160]
-        [--mode greedy ...] [--head]
+        [--mode greedy ...] [--raw] [--head]
 
 Every prompt is answered without drafting in each mode: greedily, sampled (temperature 0.8, top-p 0.95), at
 temperature 1 and at 1.5; seed 1. ``--head`` also records what the target's draft head would draft at every
@@ -78,6 +78,7 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=160)
     parser.add_argument("--max-prompt", type=int, default=1600, help="longer prompts are left out")
     parser.add_argument("--mode", action="append", choices=tuple(MODES), help="default: greedy and sampled")
+    parser.add_argument("--raw", action="store_true", help="without a chat template: for base models")
     parser.add_argument("--head", action="store_true", help="record the draft head's trees as well")
     arguments = parser.parse_args()
     llm = LLM(arguments.model, drafter="none")
@@ -90,7 +91,10 @@ def main() -> None:
             for prompt in chosen_prompts(arguments.dataset, arguments.per_workload):
                 opening = [{"role": role, "content": text} for role, text in prompt.opening]
                 messages = [*opening, {"role": "user", "content": prompt.turns[0]}]
-                (output,) = llm.chat(messages, params, use_tqdm=False)
+                if arguments.raw:
+                    (output,) = llm.generate(prompt.turns[0], params, use_tqdm=False)
+                else:
+                    (output,) = llm.chat(messages, params, use_tqdm=False)
                 if len(output.prompt_token_ids) > arguments.max_prompt:
                     continue
                 trees = recorder.trees.popitem()[1] if recorder is not None else None

@@ -8,7 +8,7 @@ from paceline.drafters.auto import AutoDrafter, AutoOptions, AutoSession
 from paceline.drafters.base import DraftContext
 from paceline.drafters.eagle3 import Eagle3Options
 from paceline.errors import ConfigError
-from paceline.records import EMPTY_DRAFT, Draft, HiddenStates, StepObservation
+from paceline.records import EMPTY_DRAFT, BatchLoad, Draft, HiddenStates, StepObservation
 from support.draft_play import ArgmaxSampler, accept, observation
 from support.fake_executor import FakeExecutor, path_logits
 from support.fake_head import LAYERS, FakeHead, all_ids, head_drafter, true_states
@@ -104,6 +104,27 @@ def test_a_head_that_is_wrong_is_asked_now_and_then(step_cost: float, most: int)
         session.observe(told(known, [token], draft))
         known.append(token)
     assert len(head.rows_per_pass) < most
+
+
+@pytest.mark.parametrize(("requests", "most"), [(1, 120), (8, 40)])
+def test_a_head_that_never_pays_is_let_go_with_its_states(requests: int, most: int) -> None:
+    """Copying states costs a few per cent of each step; in a batch that is given up sooner."""
+    drafter, _ = opened(step_cost=0.3)
+    session = start(drafter, [3, 1, 4])
+    session.observe(told([3, 1, 4], [1], first=0))
+    known, steps = [3, 1, 4, 1], 0
+    while session.wants_states:
+        session.meet(BatchLoad(requests, requests))
+        draft = session.propose(7)
+        token = next(t for t in range(steps % 29, 40) if t not in draft.tree.tokens)
+        session.observe(told(known, [token], draft))
+        known.append(token)
+        steps += 1
+    assert steps <= most
+    assert session._head is None
+    assert drafter.head is not None  # other requests keep theirs
+    session.observe(StepObservation((5,), 0))
+    session.stop()
 
 
 def test_pieces_of_the_prompt_reach_only_the_head() -> None:

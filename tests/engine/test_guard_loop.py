@@ -105,6 +105,7 @@ class Listening:
 class ListeningSession:
     spent = 0.0
     wants_top_tokens = False
+    wants_states = False
     decision: Decision | None = None
 
     def __init__(self, loads: list[BatchLoad]) -> None:

@@ -48,6 +48,8 @@ class Guard:
 
     def cost(self, load: BatchLoad, nodes: int, drafting: float) -> float:
         """Return what a draft of ``nodes`` nodes adds to the step, in plain tokens."""
+        if not nodes and not drafting:
+            return 0.0
         table, rows = self._table, load.num_rows
         return (drafting + table.r(rows + nodes) - table.r(rows)) / self.share(load)
 

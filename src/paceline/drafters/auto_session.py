@@ -80,6 +80,11 @@ class AutoSession:
         return self._is_asked
 
     @property
+    def wants_states(self) -> bool:
+        """The head lives on them, while there is one."""
+        return self._head is not None
+
+    @property
     def decision(self) -> Decision | None:
         """See :class:`~paceline.control.decisions.Decision`; ``None`` unless the context asked for it."""
         return self._decision
@@ -93,6 +98,8 @@ class AutoSession:
         self.spent, self._offers, self._is_asked = 0.0, [], False
         if budget <= 0:
             return self._chosen(ScoredTree(), Choice(0, 1.0), "no budget")
+        if self._head is not None and self._head.pace.is_hopeless:
+            self._drop_head()
         tree, choice, is_confident = self._ask_cheap(budget)
         if self._head is not None and not is_confident and self._head.pace.pays(choice.speed, self._load):
             tree, choice = self._ask_head(self._head, tree, budget)

@@ -119,6 +119,11 @@ class Eagle3Session:
         return False
 
     @property
+    def wants_states(self) -> bool:
+        """Always: a caller who names a head keeps it."""
+        return True
+
+    @property
     def decision(self) -> Decision | None:
         """Nothing is recorded: it chooses by one number, what the head has promised."""
         return None

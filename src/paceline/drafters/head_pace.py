@@ -16,6 +16,9 @@ _KEEP_SPEED = 0.9
 _PROBE_EVERY = 16  # steps of silence after which the head is tried again, at least
 _PROBE_SHARE = 0.01  # of the time, at most, goes to such trials
 _LONGEST_WAIT = 4  # times the first wait: trials that show nothing become rarer
+_GIVE_UP = 64  # steps without paying after which a head is let go, in a large batch fewer
+_GIVE_UP_IN_BATCH = 16
+_LARGE_BATCH = 4
 _FIRST_RATE = 0.6
 _RATE_TRIALS = 6.0  # trials the first rate is worth
 _KEEP_RATE = 0.97
@@ -57,6 +60,7 @@ class HeadPace:
         "_accepted",
         "_cost",
         "_deciding",
+        "_idle_steps",
         "_levels",
         "_paths",
         "_silent_steps",
@@ -73,7 +77,7 @@ class HeadPace:
         self._levels = _FIRST_LEVELS
         self._deciding = 0  # requests of the batch that ``speed`` holds for
         self.speed = 1.0
-        self._silent_steps = 0
+        self._silent_steps = self._idle_steps = 0
         self._wait = 1
         self._accepted = self._tried = 0.0
 
@@ -91,14 +95,24 @@ class HeadPace:
             self._deciding = load.num_deciding
             self.speed = self._expected_speed(load)
         if self.speed > speed_without * (1.0 + self._cost.min_gain):
-            self._silent_steps, self._wait = 0, 1
+            self._silent_steps, self._wait, self._idle_steps = 0, 1, 0
             return True
         self._silent_steps += 1
+        self._idle_steps += 1
         price = self.drafting.at(self._levels) / self._cost.share(load)
         if self._silent_steps < self._wait * max(_PROBE_EVERY, price / _PROBE_SHARE):
             return False
         self._silent_steps, self._wait = 0, min(_LONGEST_WAIT, 2 * self._wait)
         return True
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether it has not paid for so long that its hidden states are not worth copying any more.
+
+        They cost a few per cent of a step. Once they are missing it cannot come back in this request.
+        """
+        patience = _GIVE_UP if self._deciding < _LARGE_BATCH else _GIVE_UP_IN_BATCH
+        return self._idle_steps >= patience
 
     def promised(self, speed: float, paths: Sequence[float] = (), levels: int = 0) -> None:
         """Learn what a step in which the head was asked promises, its own cost counted.

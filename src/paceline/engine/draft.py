@@ -27,8 +27,8 @@ class Pacing:
 
     ``guard``: the ledger that counts its costs. ``is_guarded``: whether the ledger also bounds the drafts.
     ``is_adaptive``: its session is an :class:`AdaptiveSession`. ``records``: one per verify step, ``None``
-    unless wanted. The others are of the present step; ``wants_top_tokens``, ``spent`` and ``decision`` as in
-    an adaptive session.
+    unless wanted. The others are of the present step; ``wants_top_tokens``, ``wants_states``, ``spent``
+    and ``decision`` as in an adaptive session.
     """
 
     guard: Guard
@@ -40,6 +40,7 @@ class Pacing:
     num_refused: int = 0
     is_asked: bool = False
     wants_top_tokens: bool = True
+    wants_states: bool = True
     spent: float = 0.0
     decision: Decision | None = None
 
@@ -64,6 +65,7 @@ class Pacing:
         draft = adaptive.propose(self.budget)
         self.spent, self.decision = adaptive.spent, adaptive.decision
         self.wants_top_tokens = adaptive.wants_top_tokens
+        self.wants_states = self.wants_states and adaptive.wants_states
         return draft
 
     def settle(self, position: int, num_drafted: int, num_accepted: int, num_committed: int) -> None:

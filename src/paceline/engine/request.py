@@ -135,7 +135,8 @@ class Request:
     @property
     def wanted_layers(self) -> tuple[int, ...]:
         """Layers whose hidden states the drafter wants to observe; none once it has ended."""
-        return self.state_layers if self.session is not None else ()
+        has_use = self.session is not None and (self.pacing is None or self.pacing.wants_states)
+        return self.state_layers if has_use else ()
 
     def states_wanted_from(self, limit: int) -> int:
         """Return the position from which the drafter needs states, if those before ``limit`` could be had
