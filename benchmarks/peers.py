@@ -26,7 +26,7 @@ from peering.process import PeerProcess
 from peering.protocol import PeerSettings, PeerUnavailableError
 
 from paceline.bench.datasets import load_workload
-from paceline.bench.environment import cpu_name
+from paceline.profiling.machine import cpu_name
 
 ENGINES = ("paceline", "llama.cpp", "openvino-genai", "transformers")
 PARTS = ("forward", "prompt", "generate")

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from paceline.config import Acceptance, EngineConfig, SpecConfig, check_int, check_names
 from paceline.control.drift_watch import DriftWatch
 from paceline.drafters.base import Drafter
+from paceline.drafters.draft_model import DraftModel, DraftModelDrafter
 from paceline.engine.engine import Engine
 from paceline.engine.outputs import RequestOutput
 from paceline.engine.prompts import (
@@ -32,23 +33,16 @@ from paceline.engine.prompts import (
 from paceline.engine.runner import ReplyStream, Runner
 from paceline.errors import ConfigError, PacelineError
 from paceline.models.shipped_heads import shipped_head, target_fingerprint
-from paceline.profiling.costs import (
-    DrafterPart,
-    MachineCosts,
-    Target,
-    draft_model_part,
-    head_part,
-    profile_setting,
-)
+from paceline.profiling import costs as profiled
 from paceline.sampling.params import SamplingParams
 
 if TYPE_CHECKING:
     from paceline.control.drift import DriftOptions
-    from paceline.drafters.draft_model import DraftModel
     from paceline.drafters.eagle3 import Eagle3Head
     from paceline.executors.cpu import CpuExecutor
     from paceline.models.loading import ModelFiles, Quant
     from paceline.models.tokenizer import Tokenizer
+    from paceline.profiling.store import Profile
 
 logger = logging.getLogger("paceline")
 
@@ -105,18 +99,10 @@ class LLM:
         name = drafter if isinstance(drafter, str) else drafter.name
         spec = SpecConfig(name, num_draft_tokens, acceptance, guard)
         context, cache_tokens = _context_sizes(max_model_len, kv_cache_tokens)
-        planned_by = profile_setting(profile)
         self._ready_made = {} if isinstance(drafter, str) else {name: drafter}
-        self._threads = threads
         self.model_files: ModelFiles = _open_model(model, quant, context)
         with self.model_files as files:
-            context = context or min(files.spec.max_context, cache_tokens or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
-            self._cache_tokens = cache_tokens or max(context, DEFAULT_CONTEXT)
-            if context > files.spec.max_context:
-                raise ConfigError(
-                    f"max_model_len={context} is more than the {files.spec.max_context} tokens this model "
-                    f"was made for: lower it"
-                )
+            context, self._cache_tokens = _fitting_sizes(context, cache_tokens, files.spec.max_context)
             config = EngineConfig(
                 context,
                 max_batch_tokens,
@@ -128,17 +114,11 @@ class LLM:
             self.executor: CpuExecutor = _load_executor(files, self._cache_tokens, threads)
             self._fingerprint = target_fingerprint(files.spec, files.source)
         self._heads: dict[str, Eagle3Head] = {}
-        tokenizer = files.tokenizer
-        target = Target(self.executor, tokenizer, self._fingerprint, files.spec.name)
-        self.costs = MachineCosts(target, planned_by)
+        tokenizer, watch = files.tokenizer, DriftWatch(drift)
+        target = profiled.Target(self.executor, tokenizer, self._fingerprint, files.spec.name)
+        self.costs = profiled.MachineCosts(target, profile)
         self.engine = Engine(
-            self.executor,
-            tokenizer,
-            tokenizer.eos_token_ids,
-            self._build_drafter,
-            spec,
-            config,
-            watch=DriftWatch(drift),
+            self.executor, tokenizer, tokenizer.eos_token_ids, self._build_drafter, spec, config, watch=watch
         )
         self.engine.drafter(name)
         if drift is not None and drift.fallback is not None:
@@ -217,8 +197,21 @@ class LLM:
         self.engine.forget_drafters()
         self.engine.clear_prefix_cache()
 
+    def measure_costs(self) -> Profile:
+        """Measure again what drafts are planned by, the default drafter included, keep it and use it.
+
+        Raises ``ConfigError`` while any request runs, or when there is no memory to measure in.
+        """
+        self.engine.forget_drafters()
+        name = self.engine.spec.drafter
+        parts, drafter = self._head_parts(name), self.engine.drafter(name)
+        if isinstance(drafter, DraftModelDrafter):
+            parts = (profiled.draft_model_part(drafter, self.executor),)
+        profile = self.costs.refresh(*parts)
+        self.engine.forget_drafters()
+        return profile
+
     def _build_drafter(self, name: str) -> Drafter:
-        from paceline.drafters.draft_model import DraftModelDrafter
         from paceline.drafters.registry import build_drafter
 
         costs = None if name == "none" else self.costs.table(*self._head_parts(name))
@@ -232,13 +225,13 @@ class LLM:
             load_head=self._load_head,
             costs=costs,
         )
-        if isinstance(drafter, DraftModelDrafter) and name not in self._ready_made:
-            costs = self.costs.table(draft_model_part(drafter, self.executor))
+        if isinstance(drafter, DraftModelDrafter):
+            costs = self.costs.table(profiled.draft_model_part(drafter, self.executor))
         if costs is not None:
             self.engine.costs = costs
         return drafter
 
-    def _head_parts(self, name: str) -> tuple[DrafterPart, ...]:
+    def _head_parts(self, name: str) -> tuple[profiled.DrafterPart, ...]:
         """Return what there is to measure of the head that drafter ``name`` uses."""
         kind, _, argument = name.partition(":")
         if name in self._ready_made or kind not in ("auto", "eagle3"):
@@ -247,45 +240,27 @@ class LLM:
             head = self._load_head(argument)
         except (PacelineError, OSError):
             return ()  # building the drafter fails in the same way, or says what it does without
-        return () if head is None else (head_part(head),)
+        return () if head is None else (profiled.head_part(head),)
 
     def _load_draft_model(self, name: str) -> DraftModel:
-        from paceline.drafters.draft_model import DraftModel
-
         with _open_model(name, "none", None) as files:
-            executor = _load_executor(files, self._cache_tokens, self._threads)
+            executor = _load_executor(files, self._cache_tokens, self.executor.num_threads)
         return DraftModel(name, executor, files.tokenizer.tokens)
 
     def _load_head(self, name: str) -> Eagle3Head | None:
         """Load an EAGLE-3 head, once; without a name the one that comes with Paceline for this model."""
+        from paceline.drafters.head_loading import open_head
+
         shipped = None if name else shipped_head(self._fingerprint)
         if not name and shipped is None:
             return None
         path = name or str(shipped)
         if path not in self._heads:
             label = name if shipped is None else shipped.name
-            self._heads[path] = self._open_head(path, label)
+            most = self.engine.config.max_num_requests
+            self._heads[path] = open_head(path, label, self.executor, self.tokenizer.tokens, most)
             logger.info("paceline: draft head %s from %s", label, path)
         return self._heads[path]
-
-    def _open_head(self, path: str, label: str) -> Eagle3Head:
-        from paceline.drafters.eagle3 import Eagle3Head
-        from paceline.executors.eagle3 import Eagle3Executor
-        from paceline.kv.block_pool import BlockPool
-        from paceline.models.catalog import resolve_model
-        from paceline.models.eagle3 import check_fit, open_eagle3
-
-        spec = self.model_files.spec
-        # A GGUF file has its storage types already.
-        files = open_eagle3(path, spec, quant="q8" if resolve_model(path).is_dir() else "none")
-        # A request's drafted nodes lie behind its pairs: a block or two more than it holds of the target.
-        num_blocks = self.executor.num_blocks + 2 * self.engine.config.max_num_requests
-        try:
-            check_fit(files, spec, self.tokenizer.tokens)
-            executor = Eagle3Executor.load(files, self.executor, num_blocks=num_blocks)
-        finally:
-            files.source.close()
-        return Eagle3Head(label, executor, BlockPool(executor.num_blocks))
 
 
 _SETTINGS = tuple(name for name in LLM.__init__.__annotations__ if name not in ("unknown", "return"))
@@ -306,6 +281,16 @@ def _context_sizes(max_model_len: int | None, cache_tokens: int | None) -> tuple
             f"kv_cache_tokens={cache_tokens} cannot hold max_model_len={max_model_len} tokens: raise it"
         )
     return max_model_len, cache_tokens
+
+
+def _fitting_sizes(context: int | None, cache_tokens: int | None, most: int) -> tuple[int, int]:
+    """Return the longest sequence and the size of the cache: as wanted, else what model and cache hold."""
+    length = context or min(most, cache_tokens or DEFAULT_CONTEXT, DEFAULT_CONTEXT)
+    if length > most:
+        raise ConfigError(
+            f"max_model_len={length} is more than the {most} tokens this model was made for: lower it"
+        )
+    return length, cache_tokens or max(length, DEFAULT_CONTEXT)
 
 
 def _open_model(model: str | Path, quant: Quant, max_context: int | None) -> ModelFiles:

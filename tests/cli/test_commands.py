@@ -278,7 +278,10 @@ def test_demo_draws_both_sides_on_a_terminal(model: str) -> None:
     assert "drafter ngram ·" in output.getvalue()
 
 
-def test_profile_writes_the_cost_curve(paceline: Program, model: str, tmp_path: Path) -> None:
+def test_profile_writes_the_cost_curve(
+    paceline: Program, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PACELINE_CACHE", str(tmp_path / "cache"))
     out_file = tmp_path / "profile.json"
     status, out, _ = paceline(
         "profile", "-m", model, "--rows", "1-3", "-r", "3", "--depth", "8", "-t", "1", "--json", str(out_file)
@@ -288,6 +291,27 @@ def test_profile_writes_the_cost_curve(paceline: Program, model: str, tmp_path: 
     assert data["r"]["1"] == 1.0
     assert set(data["ms"]) == {"1", "2", "3"}
     assert "r(M)" in out
+    assert "no costs are stored yet" in out
+
+
+def test_profile_keeps_the_costs_and_shows_them(
+    paceline: Program, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PACELINE_CACHE", str(tmp_path / "cache"))
+    out_file = tmp_path / "costs.json"
+    status, out, _ = paceline("profile", "-m", model, "-t", "1", "--refresh", "--json", str(out_file))
+    assert status == 0, out
+    (kept,) = (tmp_path / "cache" / "profiles").iterdir()
+    written, stored = json.loads(out_file.read_text()), json.loads(kept.read_text())
+    assert written["table"] == stored["table"]
+    assert written["r"]["1"] == 1.0
+    assert "suffix" in out
+    curve = paceline("theory", "table", "--cost-curve", str(out_file), "-k", "1-3")
+    assert curve[0] == 0, curve[1]
+    status, out, _ = paceline("profile", "-m", model, "-t", "1", "--rows", "1-2", "-r", "3")
+    assert status == 0, out
+    assert stored["measured_at"] in out
+    assert kept.name[:20] in out
 
 
 def test_a_base_model_is_refused_before_the_first_question(

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from paceline.profiling.machine import cpu_name
+
 PACKAGES = ("paceline", "numpy", "tokenizers", "gguf")
 
 
@@ -44,16 +46,6 @@ def installed_versions() -> dict[str, str]:
     """Return the versions of those ``PACKAGES`` that are installed (code run from a checkout is not)."""
     found = {name: next(iter(metadata.distributions(name=name)), None) for name in PACKAGES}
     return {name: distribution.version for name, distribution in found.items() if distribution is not None}
-
-
-def cpu_name() -> str:
-    """Return the processor's name for itself where the system tells it, else its architecture."""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _commit() -> str:

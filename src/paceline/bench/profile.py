@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from paceline.errors import ConfigError
 from paceline.executors.base import ForwardBatch
 from paceline.executors.cpu import CpuExecutor
 from paceline.native import _core
+from paceline.profiling.timing import interleaved
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,12 +97,6 @@ def _check(rows: tuple[int, ...], context: int, repeats: int) -> None:
         raise ConfigError(f"repeats={repeats} must be at least 3, for there to be a median and a spread")
 
 
-def _seconds(executor: CpuExecutor, batch: ForwardBatch) -> float:
-    begin = time.perf_counter()
-    executor.forward(batch)
-    return time.perf_counter() - begin
-
-
 def _measure(
     executor: CpuExecutor,
     model: str,
@@ -114,17 +109,14 @@ def _measure(
     tokens = np.random.default_rng(0).integers(0, executor.vocab_size, length, dtype=np.int32)
     blocks = range(executor.num_blocks)
     prompt = ForwardBatch.chain(tokens[:PROMPT_ROWS], 0, blocks, num_logits=1)
-    prompt_times = [_seconds(executor, prompt) for _ in range(1 + max(3, repeats // 10))][1:]
+    prompt_jobs = {"prompt": lambda: executor.forward(prompt)}
+    prompt_times = interleaved(prompt_jobs, 1 + max(3, repeats // 10))["prompt"][1:]
     if context:
         executor.forward(ForwardBatch.chain(tokens[:context], 0, blocks, num_logits=1))
     batches = {m: ForwardBatch.chain(tokens[context : context + m], context, blocks, m) for m in rows}
-    times: dict[int, list[float]] = {m: [] for m in rows}
-    for turn in range(_WARM_UP + repeats):
-        for m, batch in batches.items():
-            spent = _seconds(executor, batch)
-            if turn >= _WARM_UP:
-                times[m].append(spent)
-        progress((turn + 1) / (_WARM_UP + repeats))
+    jobs = {m: partial(executor.forward, batch) for m, batch in batches.items()}
+    runs = interleaved(jobs, _WARM_UP + repeats, progress=progress)
+    times = {m: values[_WARM_UP:] for m, values in runs.items()}
     medians = {m: statistics.median(values) for m, values in times.items()}
     return ProfileReport(
         model=model,

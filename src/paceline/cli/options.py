@@ -105,16 +105,19 @@ def open_llm(
     record_logit_hashes: bool = False,
     record_decisions: bool = False,
     watch_drift: bool = False,
+    profile: str | None = None,
 ) -> LLM:
     """Load a model, with a sign of life on stderr while it takes its time.
 
-    ``watch_drift``: heed the ``[drift]`` table of ``--config``; measurements do not, they vary on purpose.
+    ``profile``: as for ``LLM``. ``watch_drift``: heed the ``[drift]`` table of ``--config``; measurements do
+    not, they vary on purpose.
     """
     from rich.console import Console
 
     from paceline.llm import LLM
+    from paceline.profiling.progress import giving_way
 
-    with Console(stderr=True).status(f"loading {model}"):
+    with Console(stderr=True).status(f"loading {model}") as status, giving_way(status.stop):
         return LLM(
             model,
             drafter,
@@ -125,6 +128,7 @@ def open_llm(
             record_logit_hashes=record_logit_hashes,
             record_decisions=record_decisions,
             drift=loaded_drift() if watch_drift else None,
+            profile=profile,
         )
 
 

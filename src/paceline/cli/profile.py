@@ -1,4 +1,4 @@
-"""``paceline profile``: what a forward costs on this machine."""
+"""``paceline profile``: what a forward costs on this machine, and the costs that drafts are planned by."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from paceline.bench.profile import ProfileReport
+    from paceline.profiling.store import Profile
 
 MAX_ROWS = 512
 
@@ -36,14 +37,25 @@ def profile(
     output: Annotated[
         Path | None, typer.Option("--json", metavar="OUT", help="Write all figures to this file.")
     ] = None,
+    refresh: Annotated[
+        bool,
+        typer.Option("--refresh", help="Measure the stored costs again (under 10 s), and nothing else."),
+    ] = False,
+    drafter: Annotated[
+        str, typer.Option("--drafter", "-d", metavar="NAME", help="With --refresh: whose costs as well.")
+    ] = "auto",
 ) -> None:
-    """Measure the time of a forward with 1 to 16 rows, logits for every row.
+    """Measure the time of a forward with 1 to 16 rows, and show the costs that drafts are planned by.
 
     Example: paceline profile --model smollm2-135m --json out/profile.json
 
-    r(M) is the time with M rows ÷ the time with one. `paceline theory table --cost-curve FILE` reads the JSON
-    and says which draft lengths can pay.
+    r(M) is the time with M rows ÷ the time with one, logits for every row. `paceline theory table
+    --cost-curve FILE` reads the JSON and says which draft lengths can pay. The stored costs are measured at
+    first use of a model; --refresh measures them again.
     """
+    if refresh:
+        _refresh(model, drafter, threads, quant, output)
+        return
     from rich.console import Console
     from rich.progress import Progress
 
@@ -66,6 +78,45 @@ def profile(
     if output is not None:
         write_text(output, json.dumps(report.to_json(), indent=2) + "\n")
         print(f"written to {output}")
+    costs = options.open_llm(model, drafter="none", threads=threads, quant=quant, profile="auto").costs
+    if costs.profile is None:
+        print("no costs are stored yet: they are measured when a drafter is first used, or with --refresh")
+    else:
+        print_costs(costs.profile, costs.path)
+
+
+def _refresh(model: str, drafter: str, threads: int | None, quant: str, output: Path | None) -> None:
+    """Measure the stored costs again and print them."""
+    check_writable(output)
+    llm = options.open_llm(model, drafter=drafter, threads=threads, quant=quant, profile="off")
+    kept = llm.measure_costs()
+    print_costs(kept, llm.costs.path)
+    if output is not None:
+        curve = {str(m): r for m, r in kept.table.verify}
+        write_text(output, json.dumps({**kept.to_json(), "r": curve}, indent=2) + "\n")
+        print(f"written to {output}")
+
+
+def print_costs(kept: Profile, path: Path) -> None:
+    """Print the table that drafts are planned by, and where it is kept."""
+    from rich.table import Table
+
+    console, table = options.report_console(), kept.table
+    ms, far = 1e3 * table.row_seconds, 1e6 * table.row_seconds
+    curve = "  ".join(f"r({m}) {cost:.2f}" for m, cost in table.verify)
+    console.print(
+        f"\nCosts that drafts are planned by, measured {kept.measured_at}\n{curve}\n"
+        f"one row: {ms:.2f} ms; a step besides: {1e3 * table.step_seconds:.2f} ms; 1,000 tokens more in the "
+        f"cache: {far * table.per_sequence_token:.2f} ms and {far * table.per_row_token:.2f} ms a row"
+    )
+    drafts = Table(title="drafting, in one-row forwards", title_justify="left")
+    drafts.add_column("drafter")
+    for name in ("fixed", "per level", "per node"):
+        drafts.add_column(name, justify="right")
+    for name, cost in table.draft_costs.items():
+        drafts.add_row(name, f"{cost.fixed:.3f}", f"{cost.per_level:.3f}", f"{cost.per_node:.3f}")
+    console.print(drafts)
+    console.print(f"{kept.key.cpu}, {kept.key.threads} threads, {kept.key.instruction_path}: {path}")
 
 
 def parse_rows(text: str) -> tuple[int, ...]:

@@ -128,18 +128,19 @@ def profile_setting(given: str | Path | None) -> Setting:
 class MachineCosts:
     """The costs of one target.
 
-    ``setting``: ``auto`` keeps the profile in the cache folder and measures what is missing; ``off`` measures
-    and reads nothing, and plans by careful assumptions; a path takes that profile as it is.
+    ``setting``: as for :func:`profile_setting`. ``auto`` keeps the profile in the cache folder and measures
+    what is missing; ``off`` measures and reads nothing, and plans by careful assumptions; a path takes that
+    profile as it is.
 
     Raises ``ConfigError`` at once for a profile that is damaged or belongs to another machine or model.
     """
 
-    def __init__(self, target: Target, setting: Setting) -> None:
+    def __init__(self, target: Target, setting: str | Path | None) -> None:
         self._target = target
-        self._setting = setting
+        self._setting = profile_setting(setting)
         self._profile: Profile | None = None
-        if isinstance(setting, Path):
-            self._profile = require_key(read_profile(setting), target.key, setting)
+        if isinstance(self._setting, Path):
+            self._profile = require_key(read_profile(self._setting), target.key, self._setting)
 
     @property
     def setting(self) -> str:

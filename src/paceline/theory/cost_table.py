@@ -18,7 +18,7 @@ from typing import Any
 
 from paceline.errors import ConfigError, nearest_name
 
-MEASURED_ROWS = (*range(1, 17), 24, 32)
+MEASURED_ROWS: tuple[int, ...] = (*range(1, 17), 24, 32)
 """Row counts a profile measures: each width the native kernels treat differently, and two far ones."""
 
 
