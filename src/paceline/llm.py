@@ -196,6 +196,8 @@ class LLM:
         """
         self.engine.forget_drafters()
         self.engine.clear_prefix_cache()
+        for head in self._heads.values():
+            head.prefix.clear()
 
     def measure_costs(self) -> Profile:
         """Measure again what drafts are planned by, the default drafter included, keep it and use it.
