@@ -78,6 +78,10 @@ class SamplingParams(Settings):
         self._check_ranges()
         self._check_stops()
         self._check_combinations()
+        if self.workload is not None and not _is_label(self.workload):
+            raise ConfigError(
+                f"workload={self.workload!r:.80}: give a label of 1 to {MAX_LABEL} printable characters"
+            )
 
     @property
     def is_greedy(self) -> bool:
@@ -140,10 +144,6 @@ class SamplingParams(Settings):
             check_bool(name, getattr(self, name))
         if self.num_draft_tokens is not None:
             check_int("num_draft_tokens", self.num_draft_tokens, 0, MAX_DRAFT_TOKENS)
-        if self.workload is not None and not _is_label(self.workload):
-            raise ConfigError(
-                f"workload={self.workload!r:.80}: give a label of 1 to {MAX_LABEL} printable characters"
-            )
         if self.acceptance is not None:
             check_choice("acceptance", self.acceptance, get_args(Acceptance))
 
