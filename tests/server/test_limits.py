@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,14 @@ class Brake:
     def __init__(self, llm: LLM) -> None:
         self.seconds = 0.0
         self.error: Exception | None = None
+        self.go = threading.Event()
+        self.go.set()
         self._forward = llm.executor.forward
         llm.executor.forward = self.forward  # type: ignore[method-assign]
 
     def forward(self, batch: Any) -> Any:
         time.sleep(self.seconds)
+        assert self.go.wait(120)
         if self.error is not None:
             raise self.error
         return self._forward(batch)
@@ -142,23 +146,21 @@ def test_a_failing_engine_ends_requests_and_not_the_server(served: Served, brake
     assert served.post("/v1/completions", BODY, **AUTHORISED).status_code == 200
 
 
-def test_a_stuck_step_makes_the_server_unhealthy(llm: LLM, brake: Brake, small: Served) -> None:
-    from dataclasses import replace
-
+def test_a_stuck_step_makes_the_server_unhealthy(brake: Brake, small: Served) -> None:
     service = small.service
     before = service.settings
     service.settings = replace(before, stuck_seconds=0.2)
-    brake.seconds = 2.0
+    brake.go.clear()
     threads = in_background(small, {**BODY, "max_tokens": 1}, 1)
     try:
-        end = time.monotonic() + 1.9
-        while small.get("/health").status_code == 200:
+        end = time.monotonic() + 60
+        while (answer := small.get("/health")).status_code == 200:
             assert time.monotonic() < end, "a stuck step was not noticed"
-        answer = small.get("/health")
         assert answer.status_code == 503
         assert "a step has been running" in answer.json()["reason"]
+        assert small.get("/ready").status_code == 503
     finally:
-        brake.seconds = 0.0
+        brake.go.set()
         for thread in threads:
             thread.join()
         service.settings = before
@@ -205,6 +207,25 @@ def test_a_stopping_server_ends_what_runs_and_takes_nothing_new(served_model: Pa
     assert replies[0]["choices"] == plain["choices"]
     assert not llm.engine.has_unfinished
     assert not served.service.thread.is_alive
+
+
+def test_named_web_pages_may_call(served_model: Path) -> None:
+    """A browser asks beforehand, without the key; other pages get no leave."""
+    asks = {
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,content-type",
+    }
+    llm = LLM(served_model, "none", threads=1)
+    with (
+        serving(llm, allow_origins=("https://app.example",), api_keys=(KEY,)) as served,
+        served.client() as client,
+    ):
+        for origin, allowed in (("https://app.example", True), ("https://evil.example", False)):
+            answer = client.options("/v1/completions", headers={"Origin": origin, **asks})
+            assert (answer.headers.get("access-control-allow-origin") == origin) == allowed
+        answer = client.post("/v1/completions", json=BODY, headers={"Origin": "https://app.example"})
+        assert answer.status_code == 401
+        assert answer.headers["access-control-allow-origin"] == "https://app.example"
 
 
 def test_requests_are_logged_without_their_prompts(served: Served, caplog: pytest.LogCaptureFixture) -> None:

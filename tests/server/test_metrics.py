@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -146,3 +148,15 @@ def test_tokens(fresh: Served) -> None:
     assert fresh.post("/tokenize", {}).status_code == 400
     assert fresh.post("/tokenize", {"prompt": "a", "promt": "b"}).status_code == 400
     assert fresh.post("/detokenize", {"tokens": [-1]}).status_code == 400
+
+
+def test_the_dashboard_asks_for_metrics_that_exist(fresh: Served) -> None:
+    board = json.loads(
+        (Path(__file__).resolve().parents[2] / "deploy/grafana/paceline.json").read_text("utf-8")
+    )
+    text = fresh.get("/metrics").text
+    known = set(re.findall(r"^# TYPE (paceline:\w+) ", text, re.MULTILINE))
+    expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    named = {name for expression in expressions for name in re.findall(r"paceline:\w+", expression)}
+    assert len(named) > 15
+    assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in named} <= known

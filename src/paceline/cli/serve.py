@@ -12,7 +12,6 @@ from paceline.cli import options
 from paceline.errors import ConfigError
 
 if TYPE_CHECKING:
-    from paceline.llm import LLM
     from paceline.server.settings import ServerSettings
 
 LEAST_KEY_LENGTH = 16
@@ -48,7 +47,7 @@ def serve(
     served_model_name: Annotated[
         list[str] | None,
         typer.Option(
-            "--served-model-name", metavar="NAME", help="What requests call the model (default: --model)."
+            "--served-model-name", metavar="NAME", help="What requests call the model (default: its name)."
         ),
     ] = None,
     threads: options.Threads = None,
@@ -120,7 +119,7 @@ def serve(
     keys = _keys(api_key or [], api_key_file)
     _check_address(host, port, has_key=bool(keys), open_to_all=open_to_all)
     settings = ServerSettings(
-        model_names=tuple(served_model_name or [model]),
+        model_names=_names(model, served_model_name),
         api_keys=keys,
         max_queue=max_queue,
         max_queue_time=max_queue_time,
@@ -142,7 +141,7 @@ def serve(
         "max_num_requests": max_num_requests,
     }
     llm = LLM(model, drafter, num_draft_tokens, **sizes)  # type: ignore[arg-type]
-    _greet(llm, settings, host, port)
+    _greet(settings, host, port)
     run(llm, settings, host, port)
 
 
@@ -197,14 +196,19 @@ def _log_options(form: str, level: str) -> tuple[str, str]:
     return form, level
 
 
-def _greet(llm: LLM, settings: ServerSettings, host: str, port: int) -> None:
-    """Say once what is served, and how, where a person reads it."""
-    address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-    effective = ", ".join(f"{name}={value}" for name, value in llm.settings.items())
+def _names(model: str, given: list[str] | None) -> tuple[str, ...]:
+    """Return what requests may call the model: of a file or folder its own name, not where it lies."""
+    if given:
+        return tuple(given)
+    return (Path(model).stem if Path(model).exists() else model,)
+
+
+def _greet(settings: ServerSettings, host: str, port: int) -> None:
+    """Say where what is served, where a person reads it."""
+    address = f"http://{f'[{host}]' if ':' in host else host}:{port or '(a free port)'}"
     keys = f"{len(settings.api_keys)} API keys" if settings.api_keys else "no API key"
     print(
-        f"paceline: serving {settings.model_names[0]} at {address} ({keys}; docs at {address}/docs)\n"
-        f"paceline: {effective}",
+        f"paceline: serving {settings.model_names[0]} at {address} ({keys}); page at /, interface at /docs",
         file=sys.stderr,
         flush=True,
     )

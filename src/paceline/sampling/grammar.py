@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 Kind = Literal["json_schema", "regex", "lark"]
 MAX_SOURCE = 65536
-"""Characters of a grammar: what it may cost to compile is bounded by ``llguidance`` itself."""
-_JSON = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""One way to write each value, the one models have seen most: free whitespace invites endless blanks."""
-_LIMITS = {"max_grammar_size": 50_000, "max_lexer_states": 50_000, "verbose_errors": False}
+"""Characters of a grammar."""
+MAX_SYMBOLS = 50_000
+MAX_LEXER_STATES = 50_000
+"""A tenth and a fifth of what ``llguidance`` allows: grammars come from strangers; a state has 1 to 2 kB."""
 
 
 class GrammarState:
@@ -132,7 +132,10 @@ class GrammarCompiler:
         text = json.dumps(schema)
         _check_size("the JSON schema", text)
         try:
-            grammar = LLMatcher.grammar_from_json_schema(text, overrides=_JSON)
+            # One way to write each value, the one models saw most: free white space invites endless blanks.
+            grammar = LLMatcher.grammar_from_json_schema(
+                text, overrides={"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+            )
         except ValueError as error:
             raise ConfigError(f"the JSON schema cannot be used: {error}") from error
         return self._compile("json_schema", grammar)
@@ -154,7 +157,10 @@ class GrammarCompiler:
     def _compile(self, kind: Kind, grammar: str) -> Grammar:
         from llguidance import LLMatcher, LLParserLimits
 
-        matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=LLParserLimits(**_LIMITS))
+        limits = LLParserLimits(
+            max_grammar_size=MAX_SYMBOLS, max_lexer_states=MAX_LEXER_STATES, verbose_errors=False
+        )
+        matcher = LLMatcher(self._tokenizer, grammar, log_level=0, limits=limits)
         if matcher.is_error():
             raise ConfigError(f"the {kind.replace('_', ' ')} cannot be used: {matcher.get_error():.300}")
         return Grammar(kind, matcher, self._vocab_size, self._eos_ids)

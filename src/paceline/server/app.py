@@ -54,12 +54,12 @@ def create_app(llm: LLM, settings: ServerSettings) -> tuple[ASGIApp, Service]:
     app.add_exception_handler(Exception, _answer_unforeseen)
     describe(app)
     add_page(app)
-    inner: ASGIApp = app
-    if settings.allow_origins:
-        inner = CORSMiddleware(
-            inner, allow_origins=settings.allow_origins, allow_methods=["GET", "POST"], allow_headers=["*"]
+    gate: ASGIApp = Gate(app, settings, service.metrics)
+    if settings.allow_origins:  # outermost: a browser asks beforehand without a key, and reads refusals too
+        gate = CORSMiddleware(
+            gate, allow_origins=settings.allow_origins, allow_methods=["GET", "POST"], allow_headers=["*"]
         )
-    return Gate(inner, settings, service.metrics), service
+    return gate, service
 
 
 def _add_routes(app: FastAPI, api: Api) -> None:

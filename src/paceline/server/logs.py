@@ -10,7 +10,7 @@ from typing import Any
 
 LOGGER = "paceline"
 FORMATS = ("json", "text")
-_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 access = logging.getLogger("paceline.server.access")
 

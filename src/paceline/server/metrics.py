@@ -56,7 +56,7 @@ VLLM_NAMES = frozenset(
 MAX_WORKLOADS = 32
 """Labels are the clients' words: so many are counted apart, the rest as ``other``."""
 
-disable_created_metrics()  # a second series per counter that tells when it was made, and nobody reads
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that tells when it was made, and nobody reads
 
 _SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0)
 _LONG = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0)
