@@ -20,7 +20,7 @@ from paceline.drafters.head_sequence import HeadSequence
 from paceline.executors.base import ForwardBatch
 from paceline.executors.eagle3 import DraftedTree, DraftShape
 from paceline.kv.block_pool import BlockPool
-from paceline.records import EMPTY_DRAFT, Draft, FloatArray, StepObservation
+from paceline.records import EMPTY_DRAFT, Draft, FloatArray, HiddenStates, StepObservation
 from paceline.tree import ROOT
 
 if TYPE_CHECKING:
@@ -118,3 +118,8 @@ def recorded_drafter(head: RecordedHead, vocab_size: int, options: Eagle3Options
     """Return the real drafter over recorded trees."""
     opened = Eagle3Head("recorded", head, BlockPool(head.num_blocks))  # type: ignore[arg-type]
     return Eagle3Drafter(opened, target_vocab_size=vocab_size, options=options)
+
+
+def states_of(start: int, end: int) -> HiddenStates:
+    """Return stand-ins for hidden states: recorded heads only count them."""
+    return HiddenStates(start, np.zeros((end - start, 1), np.float32))

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from head_traces import RecordedHead, recorded_drafter
+from head_traces import RecordedHead, recorded_drafter, states_of
 
 from paceline.config import Acceptance
 from paceline.control.default_costs import CONSERVATIVE_COSTS
@@ -48,7 +48,6 @@ from paceline.records import (
     BatchLoad,
     Draft,
     FloatArray,
-    HiddenStates,
     StepObservation,
     TokenLaw,
 )
@@ -83,6 +82,18 @@ class Tally:
     slowest: float = 0.0
     start_seconds: float = 0.0
     accepted_lengths: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+
+    def count(self, step: StepObservation, cost: float, drafting: float, seconds: float) -> None:
+        """Count one verified step."""
+        self.tokens += len(step.committed)
+        self.steps += 1
+        self.drafted += len(step.draft)
+        self.accepted += step.num_accepted_tokens
+        self.cost += cost
+        self.drafting += drafting
+        self.seconds += seconds
+        self.slowest = max(self.slowest, seconds)
+        self.accepted_lengths[step.num_accepted_tokens] += 1
 
 
 class NoSampler:
@@ -156,32 +167,40 @@ def replay_steps(session: DraftSession, name: str, trace: Trace, rules: Rules, t
         budget = min(rules.budget, len(reply) - done)
         if rules.guarded and name == "auto":
             budget = guard.room(budget, rules.load)
-        draft = EMPTY_DRAFT
-        if budget:
-            if isinstance(session, AutoSession | Eagle3Session):
-                session.meet(rules.load)
-            draft = session.propose(budget)
+        draft = proposed(session, budget, rules.load)
         elapsed = time.perf_counter() - begin
-        accepted = min(accepted_path(draft.tree, reply[done:]), len(reply) - done - 1)
-        committed = reply[done : done + accepted + 1]
-        verified = np.array(reply[done - 1 : done + accepted], np.int32)
-        place = len(trace.prompt) + done - 1
-        states = states_of(place, place + accepted + 1) if trace.head else None
-        rows = top[done : done + accepted + 1]
+        step = verified_step(trace, draft, done)
         begin = time.perf_counter()
-        session.observe(StepObservation(committed, accepted, draft, verified, rows, states))
+        session.observe(step)
         elapsed += time.perf_counter() - begin
         drafting = drafting_cost(session, name, draft, rules.table) if budget else 0.0
-        tally.cost += 1.0 + guard.settle(rules.load, len(draft), drafting, len(committed))
-        tally.drafting += drafting
-        tally.seconds += elapsed
-        tally.slowest = max(tally.slowest, elapsed)
-        tally.steps += 1
-        tally.tokens += len(committed)
-        tally.drafted += len(draft)
-        tally.accepted += accepted
-        tally.accepted_lengths[accepted] += 1
-        done += len(committed)
+        cost = 1.0 + guard.settle(rules.load, len(draft), drafting, len(step.committed))
+        tally.count(step, cost, drafting, elapsed)
+        done += len(step.committed)
+
+
+def proposed(session: DraftSession, budget: int, load: BatchLoad) -> Draft:
+    """Return the session's draft, told the load if it adapts to it."""
+    if not budget:
+        return EMPTY_DRAFT
+    if isinstance(session, AutoSession | Eagle3Session):
+        session.meet(load)
+    return session.propose(budget)
+
+
+def verified_step(trace: Trace, draft: Draft, done: int) -> StepObservation:
+    """Return what the engine would tell of ``draft`` behind the first ``done`` tokens of the reply."""
+    reply = trace.reply
+    accepted = min(accepted_path(draft.tree, reply[done:]), len(reply) - done - 1)
+    place = len(trace.prompt) + done - 1
+    return StepObservation(
+        reply[done : done + accepted + 1],
+        accepted,
+        draft,
+        np.array(reply[done - 1 : done + accepted], np.int32),
+        trace.top[done : done + accepted + 1],
+        states_of(place, place + accepted + 1) if trace.head else None,
+    )
 
 
 def drafting_cost(session: DraftSession, name: str, draft: Draft, table: CostTable) -> float:
@@ -190,11 +209,6 @@ def drafting_cost(session: DraftSession, name: str, draft: Draft, table: CostTab
         return session.spent
     levels = max(draft.tree.depths, default=0)
     return table.draft(name, levels, len(draft)) if table.knows(name) else 0.0
-
-
-def states_of(start: int, end: int) -> HiddenStates:
-    """Return stand-ins for hidden states: recorded heads only count them."""
-    return HiddenStates(start, np.zeros((end - start, 1), np.float32))
 
 
 def replay(
@@ -234,7 +248,7 @@ def describe(label: str, tally: Tally) -> str:
     )
 
 
-def main() -> None:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -248,7 +262,11 @@ def main() -> None:
     parser.add_argument("--costs", type=Path, help="JSON of a cost table (default: the conservative one)")
     parser.add_argument("--others", type=int, default=0, help="other requests in the batch")
     parser.add_argument("--unguarded", action="store_true", help="auto without the guard")
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
     table = CONSERVATIVE_COSTS
     if arguments.costs is not None:
         table = CostTable.from_json(json.loads(arguments.costs.read_text()))
