@@ -67,6 +67,26 @@ def test_the_plan_is_that_of_the_planner(tmp_path: Path) -> None:
     assert float(plan.rows[1][5]) > 1.3
 
 
+@pytest.mark.parametrize(
+    ("profile", "run", "fits"),
+    [
+        ("Tiny", "Tiny (tiny.gguf)", True),
+        ("/root/models/tiny-1.gguf", "Tiny llama (tiny-1.gguf)", True),
+        ("smollm2-135m", "Smollm2 135M (SmolLM2-135M-Instruct.Q4_1.gguf)", True),
+        ("gemma3-270m", "Gemma (gemma-3-270m.Q4_K_M.gguf)", True),
+        ("gemma3-270m", "Tiny (tiny.gguf)", False),
+    ],
+)
+def test_a_plan_is_made_from_runs_of_the_same_model_only(
+    tmp_path: Path, profile: str, run: str, fits: bool
+) -> None:
+    stored = result_files.stored_profile() | {"model_name": profile}
+    runs = result_files.old_offline()
+    runs["runs"] = [each | {"model": run} for each in runs["runs"]]
+    cost = figures(tmp_path, stored=stored, runs=runs)["cost"]
+    assert any(table.caption.startswith("The plan") for table in cost.tables) == fits
+
+
 def test_a_curve_that_falls_by_noise_is_read_as_flat(tmp_path: Path) -> None:
     (profile,) = read_sources(result_files.write(tmp_path, rows=result_files.old_profile())).profiles
     assert profile.table.r(5) == profile.table.r(4)

@@ -14,6 +14,7 @@ from paceline.bench.html.svg import (
     label,
     marker,
     round_up,
+    shortened,
     tag,
     ticks,
 )
@@ -85,7 +86,7 @@ def bar_chart(title: str, description: str, groups: Sequence[Group], form: Forma
     x = Scale(0.0, max(highest, mark_at) * 1.02, 2.0, WIDTH - VALUE_ROOM)
     parts, y = [], TOP
     for group in groups:
-        parts.append(label(group.label, 2.0, y + 13.0, "group"))
+        parts.append(label(shortened(group.label), 2.0, y + 13.0, "group"))
         y += GROUP_LABEL
         for bar in group.bars:
             parts.append(_bar(bar, group.label, x, y, form))
@@ -208,14 +209,14 @@ def _highlight(x: float, y: float, series: int, text: str, order: int) -> str:
 
 def range_chart(title: str, description: str, rows: Sequence[Range], unit: str) -> str:
     """Return one row of p50 (a point), p95 (a tick) and p99 (the end) for each range, from 0."""
-    x = Scale(0.0, round_up(max(row.p99 for row in rows)), 2.0, WIDTH - 40.0)
+    x = Scale(0.0, round_up(max(row.p99 for row in rows)), 9.0, WIDTH - 40.0)
     parts, y = [], TOP
     bottom = TOP + len(rows) * 40.0
     for value in ticks(0.0, x.high):
         parts.append(tag("line", x1=x(value), x2=x(value), y1=TOP, y2=bottom, class_="grid"))
         parts.append(label(plain(value), x(value), bottom + 17.0, "tick", "middle" if value else "start"))
     for row in rows:
-        parts.append(label(row.label, 2.0, y + 13.0, "group"))
+        parts.append(label(shortened(row.label), 2.0, y + 13.0, "group"))
         parts += _range(row, x, y + 25.0, unit)
         y += 40.0
     parts.append(label(unit, WIDTH / 2, bottom + 36.0, "axis-name", "middle"))

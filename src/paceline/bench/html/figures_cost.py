@@ -73,8 +73,16 @@ def _plans(profile: Profile, cases: Sequence[Case]) -> tuple[list[tuple[str, Dra
 
 
 def _fits(profile: Profile, case: Case) -> bool:
-    """Whether a run is of the profile's model, as far as the names tell: a run's may hold its file's too."""
-    return not profile.model or profile.model in case.model or case.model in profile.model
+    """Return whether a run is of the profile's model, as far as names tell.
+
+    A profile may have the model's own name, one of the catalog or a path; a run has its own and its file's.
+    """
+    mine, theirs = _letters(profile.model.rsplit("/", 1)[-1]), _letters(case.model)
+    return mine in theirs or theirs in mine
+
+
+def _letters(text: str) -> str:
+    return "".join(char for char in text.lower() if char.isalnum())
 
 
 def _chart(profile: Profile, plans: Sequence[tuple[str, DraftPlan]], palette: Palette) -> Chart:

@@ -86,10 +86,10 @@ def read_sources(paths: Sequence[Path]) -> Sources:
                 cases += _cases(plain, name)
                 profiles += _table_of(plain.get("cost_table"), name, cases[-1].model if cases else "")
             elif kind == "load":
-                server = plain["server"]
-                points += [
-                    Point(name, f"{server['model']} ({server['dialect']})", p) for p in plain["points"]
-                ]
+                # A model served from a file goes by its path: the name is enough here.
+                model = str(plain["server"]["model"]).rsplit("/", 1)[-1]
+                server = f"{model} ({plain['server']['dialect']})"
+                points += [Point(name, server, point) for point in plain["points"]]
                 notes += [f"{name}: {note}" for note in plain.get("notes", ())]
             elif kind == "profile":
                 profiles += _profile(plain, name)

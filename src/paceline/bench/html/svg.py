@@ -13,6 +13,8 @@ WIDTH = 560
 NUM_SERIES = 8
 """Series that have a colour and a shape of their own; further ones take them again."""
 
+MAX_NAME = 48
+
 
 def tag(name: str, *children: str, **attributes: object) -> str:
     """Return an element. ``class_`` and ``stroke_width`` stand for ``class`` and ``stroke-width``.
@@ -33,6 +35,11 @@ def number(value: object) -> str:
 def label(text: str, x: float, y: float, class_: str = "label", anchor: str = "start") -> str:
     """Return a text; ``class_`` sets its size and colour."""
     return tag("text", escape(text), x=x, y=y, class_=class_, text_anchor=anchor)
+
+
+def shortened(text: str) -> str:
+    """Return a name that fits over a row of a chart, on a phone too; hints and tables have it whole."""
+    return text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…"
 
 
 def hint(text: str) -> str:
