@@ -370,6 +370,15 @@ def printed(*tables: object) -> list[list[str]]:
     ]
 
 
+def test_what_users_wait_for_is_printed_with_the_cost() -> None:
+    results = run_bench(FakeEngine({"none": 2.0, "ngram": 1.0}), PROMPTS, SETTINGS)
+    none, ngram = printed(result_tables(results, price_per_hour=0.36)[1])
+    assert none[:5] == ["none", "500 / 500 / 500", "100 / 100 / 100", "100 / 100 / 100", "100 / 100 / 100"]
+    assert ngram[1:5] == ["500 / 500 / 500", "52.6 / 52.6 / 52.6", "50 / 67.5 / 100", "100 / 100 / 100"]
+    assert none[5:] == ["8.3", "–", "1", "10"]
+    assert ngram[5:] == ["13.3", "1.00 .25", "2", "5"]
+
+
 def test_the_means_are_printed_for_all_and_for_varied_replies() -> None:
     results = run_bench(FakeEngine({"none": 2.0, "ngram": 1.0}), PROMPTS, SETTINGS)
     assert printed(mean_table(results)) == [

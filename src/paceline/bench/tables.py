@@ -57,7 +57,7 @@ def wait_table(title: str, results: Sequence[RunResult], price_per_hour: float |
         "TPOT ms",
         "ITL token ms",
         "ITL step ms",
-        "tok/s a request",
+        "tok/s each",
         "accepted at",
         "peak MB",
     ]
@@ -139,7 +139,8 @@ def _wait_cells(summary: Summary) -> list[str]:
 
 
 def _three(values: Percentiles, factor: float) -> str:
-    return " / ".join(f"{factor * value:.3g}" for value in (values.p50, values.p95, values.p99))
+    scaled = (factor * value for value in (values.p50, values.p95, values.p99))
+    return " / ".join(f"{value:.0f}" if value >= 100 else f"{value:.3g}" for value in scaled)
 
 
 def _or_dash(value: T | None, write: Callable[[T], str]) -> str:
