@@ -110,7 +110,7 @@ BAD_BODIES: dict[str, tuple[str, dict[str, Any], str | None, str]] = {
     "two grammars": (
         CHATS,
         {**CHAT, "response_format": {"type": "json_object"}, "structured_outputs": {"regex": "a"}},
-        "structured_outputs",
+        "structured_outputs.regex",
         "contradict",
     ),
     "bad regex": (

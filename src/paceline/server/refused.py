@@ -56,7 +56,9 @@ _WANTED = {
     "finite_number": "a finite number",
     "string_unicode": "valid Unicode (it holds a lone surrogate)",
 }
-_UNION_TAGS = ("str", "list[", "function-", "constrained-", "nullable", "dict[", "int", "float", "bool")
+_BRANCHES = frozenset({"str", "int", "float", "bool", "TextPart", "NamedTool"})
+_BRANCH_STARTS = ("list[", "dict[", "literal[", "function-", "constrained-", "nullable[")
+"""What pydantic calls the branches of a union; nobody wrote that into the request."""
 
 
 def explain(errors: Sequence[Any], model: type[BaseModel]) -> ApiError:
@@ -114,7 +116,7 @@ def _plain_path(path: Sequence[Any]) -> str:
             text += f"[{part}]"
         elif not text:
             text = part
-        elif not part.startswith(_UNION_TAGS) and part != "TextPart":
+        elif part not in _BRANCHES and not part.startswith(_BRANCH_STARTS):
             text += f".{part}"
     return text
 

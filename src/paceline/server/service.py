@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from paceline.engine.outputs import StepOutput
@@ -39,6 +40,7 @@ class Service:
         self.settings = settings
         self.started = time.time()
         self.draining = False
+        llm.engine.config = replace(llm.engine.config, draft_timeout=settings.draft_timeout)
         self.drafters = _buildable(llm)
         self.thread = EngineThread(llm.engine, self.deliver)
         self.metrics = Metrics(settings.model_names[0], self.thread)
