@@ -37,7 +37,7 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/.core $(VENV)/.lint $(VENV)/.reference
+types: $(VENV)/.core $(VENV)/.lint $(VENV)/.test $(VENV)/.reference
 	$(BIN)/mypy
 
 bench: $(VENV)/.core

@@ -29,7 +29,7 @@ class Open:
         self.page.on("pageerror", lambda error: self.said.append(str(error)))
         self.page.on("request", lambda request: self.asked.append(request.url))
         self.page.goto(served.url + "/")
-        self.page.wait_for_function("document.getElementById('about').textContent.includes('drafting')")
+        self.page.wait_for_function("() => document.getElementById('about').textContent.includes('drafting')")
 
     def ask(self, question: str, tokens: int, press: str = "") -> None:
         self.page.fill("#tokens", str(tokens))
@@ -38,6 +38,8 @@ class Open:
             self.page.press("#prompt", press)
         else:
             self.page.click("button[type=submit]")
+
+    # Functions, not expressions: the page's own policy forbids to evaluate text, for tests as well.
 
     def wait_for_notes(self, count: int) -> None:
         script = "count => [...document.querySelectorAll('.note')].filter(n => n.textContent).length >= count"
@@ -69,8 +71,8 @@ def test_live_figures_and_the_configuration(chromium: Any, served: Served) -> No
     seen = Open(chromium, served)
     seen.ask("count", 8)
     seen.wait_for_notes(1)
-    seen.page.wait_for_function("document.getElementById('steps').textContent > '0'")
-    seen.page.wait_for_function("document.querySelector('#rate-chart polyline')")
+    seen.page.wait_for_function("() => document.getElementById('steps').textContent > '0'")
+    seen.page.wait_for_function("() => document.querySelector('#rate-chart polyline')")
     seen.page.click("summary")
     assert '"max_model_len": 1024' in seen.page.inner_text("#config")
     seen.page.close()
