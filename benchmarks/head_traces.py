@@ -117,7 +117,7 @@ class RecordedHead:
 def recorded_drafter(head: RecordedHead, vocab_size: int, options: Eagle3Options) -> Eagle3Drafter:
     """Return the real drafter over recorded trees."""
     opened = Eagle3Head("recorded", head, BlockPool(head.num_blocks))  # type: ignore[arg-type]
-    return Eagle3Drafter(opened, target_vocab_size=vocab_size, options=options)
+    return Eagle3Drafter(opened, options=options)
 
 
 def states_of(start: int, end: int) -> HiddenStates:

@@ -30,7 +30,8 @@ class TokenLaw:
 
     def prob(self, token: int) -> float:
         """Return the probability of ``token`` (0.0 outside the support)."""
-        index = int(np.searchsorted(self.ids, token))
+        # A needle of the ids' own type: for any other, numpy first converts all of them.
+        index = int(np.searchsorted(self.ids, np.int32(token)))
         if index < len(self.ids) and int(self.ids[index]) == token:
             return float(self.probs[index])
         return 0.0

@@ -209,7 +209,9 @@ def test_sampled_chains_carry_the_law_of_each_token() -> None:
         def __init__(self) -> None:
             self.paths: list[tuple[int, ...]] = []
 
-        def draw(self, logits: FloatArray, path: tuple[int, ...]) -> tuple[int, TokenLaw | None]:
+        def draw(
+            self, logits: FloatArray, path: tuple[int, ...], ids: IntArray | None = None
+        ) -> tuple[int, TokenLaw | None]:
             self.paths.append(path)
             best = int(np.argmax(logits))
             ids = np.array(sorted((best, (best + 1) % V)), dtype=np.int32)
@@ -225,7 +227,9 @@ def test_sampled_chains_carry_the_law_of_each_token() -> None:
 
 def test_blocks_come_back_when_the_sampler_raises() -> None:
     class Broken(ArgmaxSampler):
-        def draw(self, logits: FloatArray, path: tuple[int, ...]) -> tuple[int, TokenLaw | None]:
+        def draw(
+            self, logits: FloatArray, path: tuple[int, ...], ids: IntArray | None = None
+        ) -> tuple[int, TokenLaw | None]:
             raise RuntimeError("no law")
 
     drafter = drafter_of(SlotExecutor(written_by_last_three))
@@ -240,7 +244,9 @@ def test_ids_the_draft_model_lacks_are_never_drawn() -> None:
     seen: list[FloatArray] = []
 
     class Spy(ArgmaxSampler):
-        def draw(self, logits: FloatArray, path: tuple[int, ...]) -> tuple[int, TokenLaw | None]:
+        def draw(
+            self, logits: FloatArray, path: tuple[int, ...], ids: IntArray | None = None
+        ) -> tuple[int, TokenLaw | None]:
             seen.append(logits.copy())
             return super().draw(logits, path)
 

@@ -62,10 +62,7 @@ def opened(target: Path, head: Path, **settings: int) -> tuple[LLM, dict[str, Ea
     llm = LLM(target, drafter="none", threads=1, record_logit_hashes=True, **settings)
     loaded = llm._load_head(str(head))
     assert isinstance(loaded, Eagle3Head)
-    drafters = {
-        name: Eagle3Drafter(loaded, target_vocab_size=llm.executor.vocab_size, options=options)
-        for name, options in SHAPES.items()
-    }
+    drafters = {name: Eagle3Drafter(loaded, options=options) for name, options in SHAPES.items()}
     llm._ready_made.update(drafters)
     return llm, drafters
 

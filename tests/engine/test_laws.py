@@ -158,7 +158,8 @@ def test_control_q_before_filters() -> None:
 
     def unfiltered(known: tuple[int, ...], budget: int, sampler: TokenSampler) -> Draft:
         honest = sampled_chain(known, budget, sampler)
-        plain = RequestSampler(SamplingParams(temperature=1.0), PROMPT, (), "rejection", sampler.chance)  # type: ignore[attr-defined]
+        chance = sampler.chance  # type: ignore[attr-defined]
+        plain = RequestSampler(SamplingParams(temperature=1.0), PROMPT, (), "rejection", chance, VOCAB)
         laws = [plain.law(draft_logits((*known, *honest.tree.tokens[:i])), ()) for i in range(len(honest))]
         return Draft.chain(honest.tree.tokens, laws)
 

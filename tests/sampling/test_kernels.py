@@ -120,6 +120,18 @@ def test_positive_difference(first: FloatArray, second: FloatArray, scale: float
     assert mass == pytest.approx(slow_mass, rel=1e-12)
 
 
+@SETTINGS
+@given(first=rows(), second=rows(), share=st.sampled_from([1.0, 0.9]), scale=st.sampled_from([1.0, 0.7, 0.1]))
+def test_positive_mass(first: FloatArray, second: FloatArray, share: float, scale: float) -> None:
+    """For laws on a whole vocabulary (share 1) and on parts of one."""
+    p = reference.filtered_law(first, 1.0, 0, share, 0.0)
+    q = reference.filtered_law(second, 1.0, 0, 0.9, 0.0)
+    assert kernels.positive_mass(p, q, scale) == pytest.approx(
+        reference.positive_difference(p, q, scale)[1], abs=1e-12
+    )
+    assert kernels.positive_mass(p, p, 1.0) <= 1e-12
+
+
 @pytest.mark.parametrize("bad", ["nan", "masked", "infinite"])
 def test_rows_without_a_law_are_errors(bad: str) -> None:
     row = np.zeros(100, dtype=np.float32)

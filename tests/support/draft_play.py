@@ -8,15 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from paceline.drafters.base import DraftContext, Drafter, DraftSession
-from paceline.records import Draft, FloatArray, StepObservation, TokenLaw
+from paceline.records import Draft, FloatArray, IntArray, StepObservation, TokenLaw
 from paceline.tree import ROOT
 
 
 class ArgmaxSampler:
     """Greedy: the draft model's likeliest token, no law."""
 
-    def draw(self, logits: FloatArray, path: tuple[int, ...]) -> tuple[int, TokenLaw | None]:
-        return int(np.argmax(logits)), None
+    def draw(
+        self, logits: FloatArray, path: tuple[int, ...], ids: IntArray | None = None
+    ) -> tuple[int, TokenLaw | None]:
+        best = int(np.argmax(logits))
+        return (best if ids is None else int(ids[best])), None
 
 
 @dataclass(frozen=True)

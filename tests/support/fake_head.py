@@ -153,7 +153,6 @@ def true_states(known: tuple[int, ...], start: int, end: int, size: int = 3) -> 
 def head_drafter(head: FakeHead, options: Eagle3Options) -> Eagle3Drafter:
     return Eagle3Drafter(
         Eagle3Head("fake", head, BlockPool(head.num_blocks)),  # type: ignore[arg-type]
-        target_vocab_size=head.target.vocab_size,
         options=options,
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from paceline.check.exact_law import Reply
 from paceline.check.paths import MemoExecutor
@@ -13,7 +14,8 @@ from paceline.check.subject import Subject
 from paceline.config import Acceptance
 from paceline.drafters.base import Drafter
 from paceline.drafters.draft_model import DraftModel, DraftModelDrafter, DraftModelOptions
-from paceline.drafters.eagle3 import Eagle3Drafter
+from paceline.drafters.eagle3 import Eagle3Drafter, Sampling
+from paceline.drafters.verify_cost import VerifyCost
 from paceline.sampling.chance import SeededChance
 from paceline.sampling.params import SamplingParams
 
@@ -37,11 +39,13 @@ def drafted_cases(subject: Subject) -> list[DraftedCase]:
     cases: list[DraftedCase] = []
     for name, drafter in subject.drafters.items():
         if isinstance(drafter, DraftModelDrafter):
-            cases += _sampled(name, lambda memo, drafter=drafter: _remembering(drafter, memo))  # type: ignore[misc]
+            cases += _sampled(name, partial(_remembering, drafter))
+            continue
+        if isinstance(drafter, Eagle3Drafter):
+            cases.append(DraftedCase(name, partial(_eager, drafter, "tree"), _params("auto")))
+            cases += _sampled(f"{name}, drawn", partial(_eager, drafter, "chain"))
             continue
         cases.append(DraftedCase(name, lambda _, drafter=drafter: drafter, _params("auto")))  # type: ignore[misc]
-        if isinstance(drafter, Eagle3Drafter) and drafter.options.sampling == "tree":
-            cases += _sampled(f"{name}, drawn", lambda memo, drafter=drafter: _drawing(drafter, memo))  # type: ignore[misc]
     return cases
 
 
@@ -72,10 +76,14 @@ def _remembering(drafter: DraftModelDrafter, memo: MemoExecutor) -> Drafter:
     )
 
 
-def _drawing(drafter: Eagle3Drafter, memo: MemoExecutor) -> Drafter:
-    """Return the same head, drawing chains that carry their laws."""
-    options = replace(drafter.options, sampling="chain")
-    return Eagle3Drafter(drafter.head, target_vocab_size=memo.vocab_size, options=options)
+def _eager(drafter: Eagle3Drafter, sampling: Sampling, memo: MemoExecutor) -> Drafter:
+    """Return the same head, drafting at any price.
+
+    A head expects little of sampled requests and is silent in their first steps, which are the ones judged.
+    """
+    free = VerifyCost((1.0, 1.0), min_gain=0.0)
+    options = replace(drafter.options, sampling=sampling, verify_cost=free, step_cost=0.0, catch_up_cost=0.0)
+    return Eagle3Drafter(drafter.head, options=options)
 
 
 def draw_drafted(

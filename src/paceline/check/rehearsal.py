@@ -18,7 +18,7 @@ import numpy as np
 from paceline.check.exact_law import Reply
 from paceline.config import Acceptance
 from paceline.engine.engine import AcceptRule
-from paceline.records import Draft, FloatArray, TokenLaw
+from paceline.records import Draft, FloatArray, IntArray, TokenLaw
 from paceline.sampling.chance import Chance, SeededChance
 from paceline.sampling.params import SamplingParams
 from paceline.sampling.sampler import RequestSampler
@@ -64,10 +64,10 @@ class LawBook:
         key = (kind, params is self.params, committed, path)
         law = self._laws.get(key)
         if law is None:
-            sampler = RequestSampler(params, self._prompt, (), "rejection", SeededChance(0))
+            row = self._logits((*self._prompt, *committed, *path))
+            sampler = RequestSampler(params, self._prompt, (), "rejection", SeededChance(0), len(row))
             for token in committed:
                 sampler.append(token)
-            row = self._logits((*self._prompt, *committed, *path))
             law = self._laws[key] = sampler.law(self._blurred(row, path) if kind == "q" else row, path)
         return law
 
@@ -82,13 +82,18 @@ class BookSampler(RequestSampler):
     __slots__ = ("_law_at", "reply")
 
     def __init__(self, law_at: LawAt, rule: Acceptance, chance: Chance) -> None:
-        super().__init__(_PLAIN, (), (), rule, chance)
+        super().__init__(_PLAIN, (), (), rule, chance, 0)  # no logits of a part are ever spread
         self._law_at = law_at
         self.reply: Reply = ()
 
     def append(self, token: int) -> None:
         self._length += 1
         self.reply = (*self.reply, token)
+
+    def draw(
+        self, logits: FloatArray, path: Reply, ids: IntArray | None = None
+    ) -> tuple[int, TokenLaw | None]:
+        return super().draw(logits, path)  # the book's laws are on the whole vocabulary
 
     def law(self, logits: FloatArray, path: Reply) -> TokenLaw:
         return self._law_at(self.reply, path)

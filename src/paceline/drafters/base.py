@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 from paceline.config import Acceptance
 from paceline.control.decisions import Decision
-from paceline.records import BatchLoad, Draft, FloatArray, StepObservation, TokenLaw
+from paceline.records import BatchLoad, Draft, FloatArray, IntArray, StepObservation, TokenLaw
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +34,14 @@ class DrafterCapabilities:
 class TokenSampler(Protocol):
     """The request's own sampling, lent to drafters that draw tokens, so that p and q see the same filters."""
 
-    def draw(self, logits: FloatArray, path: tuple[int, ...]) -> tuple[int, TokenLaw | None]:
+    def draw(
+        self, logits: FloatArray, path: tuple[int, ...], ids: IntArray | None = None
+    ) -> tuple[int, TokenLaw | None]:
         """Draw the token that follows the committed tokens plus ``path`` (already drafted tokens).
 
-        ``logits`` float32 [V] are the drafter's. Returns the token and the law it was drawn from; the law is
-        ``None`` for greedy and coupled requests, whose drafts are verified by comparing tokens.
+        ``logits`` float32 [V] are the drafter's; with ``ids`` int32 [N], rising, those of these tokens only,
+        float32 [N], and no other token can be drawn. Returns the token and the law it was drawn from; the
+        law is ``None`` for greedy and coupled requests, whose drafts are verified by comparing tokens.
         """
         ...
 

@@ -14,13 +14,12 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
-
 from paceline.config import Settings, check_choice, check_float, check_int
 from paceline.control.decisions import Decision
 from paceline.control.default_costs import CATCH_UP_COST, LEVEL_COST
 from paceline.control.estimates import DepthEstimates
 from paceline.drafters.base import DraftContext, DrafterCapabilities
+from paceline.drafters.draft_ids import DraftIds
 from paceline.drafters.head_pace import HeadCost, HeadPace
 from paceline.drafters.head_sequence import Eagle3Head as Eagle3Head
 from paceline.drafters.head_sequence import HeadSequence
@@ -75,12 +74,12 @@ class Eagle3Session:
     """
 
     __slots__ = (
+        "_draft_ids",
         "_executor",
         "_grown",
         "_load",
         "_num_levels",
         "_options",
-        "_padded",
         "_sampler",
         "_samples",
         "_sequence",
@@ -93,7 +92,7 @@ class Eagle3Session:
     def __init__(
         self,
         head: Eagle3Head,
-        vocab_size: int,
+        draft_ids: DraftIds,
         options: Eagle3Options,
         table: ConfidenceTable,
         context: DraftContext,
@@ -101,11 +100,10 @@ class Eagle3Session:
         self._executor = head.executor
         self._options = options
         self._table = table
+        self._draft_ids = draft_ids
         self._sampler = context.sampler
         self._samples = options.sampling == "chain" and context.rule != "greedy"
         self._sequence = HeadSequence(head, context.prompt_token_ids)
-        # Ids outside the draft vocabulary are never drawn.
-        self._padded: FloatArray = np.full(vocab_size if self._samples else 0, -np.inf, dtype=np.float32)
         self._grown = ScoredTree()
         self._num_levels = 0
         self._load = ALONE
@@ -251,7 +249,7 @@ class Eagle3Session:
         carried = self._executor.project(states)
         while True:
             logits, out = self._executor.forward(batch, carried)
-            token, law = self._sampler.draw(self._in_target_ids(logits[0]), tuple(tokens))
+            token, law = self._draw(logits[0], tuple(tokens))
             tokens.append(token)
             if law is not None:
                 laws.append(law)
@@ -263,10 +261,8 @@ class Eagle3Session:
         self.spent = self._options.drafting.at(depth)
         return Draft.chain(tokens, laws or None)
 
-    def _in_target_ids(self, logits: FloatArray) -> FloatArray:
-        """Return ``logits`` [Vd] as [V] of the target, -inf where the head has no row."""
-        self._padded[self._executor.draft_to_target] = logits
-        return self._padded
+    def _draw(self, logits: FloatArray, path: tuple[int, ...]) -> tuple[int, TokenLaw | None]:
+        return self._sampler.draw(self._draft_ids.in_order(logits), path, self._draft_ids.ids)
 
 
 class Eagle3Drafter:
@@ -275,14 +271,12 @@ class Eagle3Drafter:
     Raises ``DrafterError`` when the head's cache holds no block.
     """
 
-    def __init__(
-        self, head: Eagle3Head, *, target_vocab_size: int, options: Eagle3Options | None = None
-    ) -> None:
+    def __init__(self, head: Eagle3Head, *, options: Eagle3Options | None = None) -> None:
         self.options = options or Eagle3Options()
         self.head = head
-        self._target_vocab_size = target_vocab_size
         if head.executor.num_blocks <= 0:
             raise DrafterError(f"head {head.name!r} has no KV blocks; give its cache at least one")
+        self._draft_ids = DraftIds(head.executor.draft_to_target)
         # A head is as sure of greedy choices as of draws, but not as often right.
         self._tables = {True: ConfidenceTable(), False: ConfidenceTable()}
 
@@ -307,4 +301,4 @@ class Eagle3Drafter:
     def start(self, context: DraftContext) -> Eagle3Session:
         """Open a session; it drafts once the states of the prompt have come."""
         table = self._tables[context.rule == "greedy"]
-        return Eagle3Session(self.head, self._target_vocab_size, self.options, table, context)
+        return Eagle3Session(self.head, self._draft_ids, self.options, table, context)

@@ -86,9 +86,7 @@ def build_drafter(
         )
     if name == "eagle3":
         head = _head(spec, argument, load_head)
-        return Eagle3Drafter(
-            head, target_vocab_size=target.vocab_size, options=_head_options(head, costs, given)
-        )
+        return Eagle3Drafter(head, options=_head_options(head, costs, given))
     if argument:
         raise ConfigError(f"drafter={spec!r}: {name!r} takes nothing after a colon; valid: {_usage()}")
     if name == "auto":
@@ -134,7 +132,7 @@ def _auto(
         head = load_head("") if load_head is not None and auto.use_head else None
         if head is not None and "eagle3" not in given:
             auto = replace(auto, eagle3=_head_options(head, costs, {"verify_cost": auto.verify_cost}))
-        drafter = Eagle3Drafter(head, target_vocab_size=vocab_size, options=auto.eagle3) if head else None
+        drafter = Eagle3Drafter(head, options=auto.eagle3) if head else None
     except (PacelineError, OSError) as error:
         logger.warning("the shipped draft head cannot be used; auto goes on without it: %s", error)
         drafter = None

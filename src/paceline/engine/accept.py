@@ -110,7 +110,7 @@ def block_chain(
 
 def _block_coin(p: TokenLaw, q: TokenLaw, ratio: float) -> float:
     """Return h_i = Z / (Z + 1 - p_i) with Z the mass of max(p_i P - Q, 0)."""
-    _, mass = kernels.positive_difference(p, q, ratio)
+    mass = kernels.positive_mass(p, q, ratio)
     missing = 1.0 - ratio
     # 0 / 0: p_i = 1 and P = Q, where the coin of i + 1 says yes whatever this one says.
     return mass / (mass + missing) if mass + missing > 0.0 else 1.0

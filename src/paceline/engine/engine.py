@@ -278,7 +278,9 @@ class Engine:
             params,
             length_limit(prompt, params, self.config),
             self._draft_limit(params),
-            RequestSampler(params, prompt, self._rules.eos_ids, rule, self._chance(seed)),
+            RequestSampler(
+                params, prompt, self._rules.eos_ids, rule, self._chance(seed), self.executor.vocab_size
+            ),
             TextStream(
                 self._decoder,
                 params.stop_strings,

@@ -39,9 +39,9 @@ void require(bool holds, const char* message) {
   if (!holds) throw std::invalid_argument(message);
 }
 
-sampling::Law to_law(const Ids& ids, const Probs& probs) {
+sampling::LawView view(const Ids& ids, const Probs& probs) {
   require(ids.shape(0) == probs.shape(0), "ids and probs differ in length");
-  return {{ids.data(), ids.data() + ids.shape(0)}, {probs.data(), probs.data() + probs.shape(0)}};
+  return {ids.data(), probs.data(), ids.shape(0)};
 }
 
 nb::tuple filtered_law(const Logits& logits, double temperature, int64_t top_k, double top_p, double min_p) {
@@ -67,8 +67,7 @@ size_t inverse_index(const Probs& probs, double uniform) {
 
 nb::tuple positive_difference(const Ids& p_ids, const Probs& p_probs, const Ids& q_ids, const Probs& q_probs,
                               double scale) {
-  const sampling::Law p = to_law(p_ids, p_probs);
-  const sampling::Law q = to_law(q_ids, q_probs);
+  const sampling::LawView p = view(p_ids, p_probs), q = view(q_ids, q_probs);
   sampling::Law law;
   double mass;
   {
@@ -76,6 +75,10 @@ nb::tuple positive_difference(const Ids& p_ids, const Probs& p_probs, const Ids&
     mass = sampling::positive_difference(p, q, scale, law);
   }
   return nb::make_tuple(to_tuple(std::move(law)), mass);
+}
+
+double positive_mass(const Ids& p_ids, const Probs& p_probs, const Ids& q_ids, const Probs& q_probs, double scale) {
+  return sampling::positive_mass(view(p_ids, p_probs), view(q_ids, q_probs), scale);
 }
 
 double log_sum_exp(const Logits& logits) {
@@ -111,6 +114,8 @@ void bind_sampling(nb::module_& m) {
   s.def("inverse_index", &inverse_index, nb::arg("probs"), nb::arg("uniform"));
   s.def("positive_difference", &positive_difference, nb::arg("p_ids"), nb::arg("p_probs"), nb::arg("q_ids"),
         nb::arg("q_probs"), nb::arg("scale"));
+  s.def("positive_mass", &positive_mass, nb::arg("p_ids"), nb::arg("p_probs"), nb::arg("q_ids"), nb::arg("q_probs"),
+        nb::arg("scale"));
   s.def("log_sum_exp", &log_sum_exp, nb::arg("logits"));
   s.def("top_ids", &top_ids, nb::arg("rows"), nb::arg("wanted"));
   s.def("noise_word", &sampling::noise_word, nb::arg("key"), nb::arg("id"));

@@ -524,22 +524,54 @@ size_t inverse_index(const double* probs, size_t count, double uniform) {
   return i;
 }
 
-double positive_difference(const Law& p, const Law& q, double scale, Law& law) {
-  law.ids.clear();
-  law.probs.clear();
-  double mass = 0.0;
-  size_t j = 0;
-  for (size_t i = 0; i < p.ids.size(); ++i) {
-    while (j < q.ids.size() && q.ids[j] < p.ids[i]) ++j;
-    const double other = j < q.ids.size() && q.ids[j] == p.ids[i] ? q.probs[j] : 0.0;
-    const double rest = scale * p.probs[i] - other;
-    if (!(rest > 0.0)) continue;
-    law.ids.push_back(p.ids[i]);
-    law.probs.push_back(rest);
-    mass += rest;
+namespace {
+
+// Calls visit(i, j) for every id that p, at index i, and q, at index j, have in common. A law on a whole vocabulary
+// has each id at its own index; in others both lists are walked.
+template <typename Visit>
+void visit_common(const LawView& p, const LawView& q, const Visit& visit) {
+  const bool is_whole = p.count > 0 && (size_t)p.ids[p.count - 1] == p.count - 1;
+  size_t i = 0;
+  for (size_t j = 0; j < q.count; ++j) {
+    if (is_whole) {
+      i = (size_t)q.ids[j];
+    } else {
+      while (i < p.count && p.ids[i] < q.ids[j]) ++i;
+    }
+    if (i >= p.count) return;
+    if (p.ids[i] == q.ids[j]) visit(i, j);
   }
-  for (double& rest : law.probs) rest /= mass;
+}
+
+}  // namespace
+
+double positive_difference(const LawView& p, const LawView& q, double scale, Law& law) {
+  law.ids.resize(p.count);
+  law.probs.resize(p.count);
+  int32_t* ids = law.ids.data();
+  double* rest = law.probs.data();
+  for (size_t i = 0; i < p.count; ++i) rest[i] = scale * p.probs[i];
+  visit_common(p, q, [&](size_t i, size_t j) { rest[i] -= q.probs[j]; });
+  double mass = 0.0;
+  size_t kept = 0;
+  for (size_t i = 0; i < p.count; ++i) {  // without branches: which tokens stay is noise
+    const double value = rest[i];
+    const bool stays = value > 0.0;
+    ids[kept] = p.ids[i];
+    rest[kept] = value;
+    kept += stays;
+    mass += stays ? value : 0.0;
+  }
+  law.ids.resize(kept);
+  law.probs.resize(kept);
+  for (double& value : law.probs) value /= mass;
   return mass;
+}
+
+double positive_mass(const LawView& p, const LawView& q, double scale) {
+  double lost = 0.0;
+  visit_common(p, q, [&](size_t i, size_t j) { lost += std::min(scale * p.probs[i], q.probs[j]); });
+  return std::max(0.0, scale - lost);
 }
 
 double log_sum_exp(const float* logits, size_t count) {

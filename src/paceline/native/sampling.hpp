@@ -60,8 +60,18 @@ size_t coupled_index(const int32_t* ids, const double* probs, size_t count, uint
 // Index drawn by inverting the cumulative sum of probs (summing to one) at uniform in [0, 1).
 size_t inverse_index(const double* probs, size_t count, double uniform);
 
+// A law that somebody else holds; ids strictly ascending.
+struct LawView {
+  const int32_t* ids;
+  const double* probs;
+  size_t count;
+};
+
 // max(scale * p - q, 0), normalised into law; returns its mass before that (0 leaves law empty).
-double positive_difference(const Law& p, const Law& q, double scale, Law& law);
+double positive_difference(const LawView& p, const LawView& q, double scale, Law& law);
+
+// That mass alone, to a few ulps of scale: one look at each token of q.
+double positive_mass(const LawView& p, const LawView& q, double scale);
 
 // log(sum(exp(logits))). Throws like argmax.
 double log_sum_exp(const float* logits, size_t count);

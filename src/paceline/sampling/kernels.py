@@ -68,6 +68,11 @@ def positive_difference(p: TokenLaw, q: TokenLaw, scale: float = 1.0) -> tuple[T
     return TokenLaw(ids, probs), mass
 
 
+def positive_mass(p: TokenLaw, q: TokenLaw, scale: float = 1.0) -> float:
+    """Return the mass of max(scale·p - q, 0), to a few ulps of ``scale``, without making that law."""
+    return _native.positive_mass(p.ids, p.probs, q.ids, q.probs, scale)
+
+
 def log_sum_exp(logits: FloatArray) -> float:
     """Return log(sum(exp(logits)))."""
     return _native.log_sum_exp(logits)

@@ -102,18 +102,26 @@ class Processors:
         """Return ``draft`` without what the grammar would refuse anyway: its rows need not be computed."""
         return draft if self._grammar is None else self._grammar.cut(draft)
 
+    def applies(self, path: tuple[int, ...]) -> bool:
+        """Return whether :meth:`apply` would change a row behind ``path``."""
+        return (
+            self._masks(path) or len(self._bias) > 0 or self._counts is not None or self._grammar is not None
+        )
+
+    def _masks(self, path: tuple[int, ...]) -> bool:
+        return self._length + len(path) < self._min_tokens and len(self._masked) > 0
+
     def apply(self, logits: FloatArray, path: tuple[int, ...]) -> FloatArray:
         """Return the processed float32 [V]; ``path``: drafted tokens between the committed ones and this row.
 
         ``logits`` itself is never changed; it is returned as it is when no processor applies.
         """
-        masks = self._length + len(path) < self._min_tokens and len(self._masked) > 0
-        if not masks and len(self._bias) == 0 and self._counts is None and self._grammar is None:
+        if not self.applies(path):
             return logits
         row = logits.copy()
         if self._grammar is not None:
             self._grammar.mask(row, path)
-        if masks:
+        if self._masks(path):
             row[self._masked] = -np.inf
         if len(self._bias):
             row[self._bias_ids] += self._bias

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from paceline.config import Acceptance
 from paceline.errors import ConfigError
-from paceline.records import Draft, FloatArray, TokenLaw
+from paceline.records import Draft, FloatArray, IntArray, TokenLaw
 from paceline.sampling import kernels
 from paceline.sampling.chance import Chance
 from paceline.sampling.params import SamplingParams
@@ -38,7 +40,7 @@ class RequestSampler:
     ``rule`` is never ``auto``. Implements :class:`paceline.drafters.base.TokenSampler`.
     """
 
-    __slots__ = ("_length", "_params", "_processors", "chance", "rule")
+    __slots__ = ("_length", "_params", "_processors", "_vocab_size", "chance", "rule")
 
     def __init__(
         self,
@@ -47,10 +49,12 @@ class RequestSampler:
         eos_ids: Iterable[int],
         rule: Acceptance,
         chance: Chance,
+        vocab_size: int,
     ) -> None:
         self._params = params
         self._processors = Processors(params, prompt, eos_ids)
         self._length = len(prompt)
+        self._vocab_size = vocab_size
         self.rule = rule
         self.chance = chance
 
@@ -84,9 +88,22 @@ class RequestSampler:
             return self.chance.draw_coupled(law, position)
         return self.chance.draw(law, position)
 
-    def draw(self, logits: FloatArray, path: tuple[int, ...]) -> tuple[int, TokenLaw | None]:
+    def draw(
+        self, logits: FloatArray, path: tuple[int, ...], ids: IntArray | None = None
+    ) -> tuple[int, TokenLaw | None]:
         """Draw a token to draft; see :class:`paceline.drafters.base.TokenSampler`."""
-        if self.rule in ("greedy", "coupled"):
-            return self.choose(logits, path), None
+        if ids is not None and self._processors.applies(
+            path
+        ):  # they know tokens of the whole vocabulary only
+            whole = np.full(self._vocab_size, -np.inf, dtype=np.float32)
+            whole[ids] = logits
+            logits, ids = whole, None
+        if self.rule == "greedy":
+            best = self.choose(logits, path)
+            return (best if ids is None else int(ids[best])), None
         law = self.law(logits, path)
+        if ids is not None:
+            law = TokenLaw(ids[law.ids], law.probs)
+        if self.rule == "coupled":
+            return self.chance.draw_coupled(law, self._length + len(path)), None
         return self.chance.draw_draft(law, self.root, len(path)), law
