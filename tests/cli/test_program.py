@@ -14,7 +14,7 @@ import pytest
 
 from paceline.cli import main as program
 from paceline.cli.profile import parse_rows
-from paceline.errors import ConfigError, PacelineError
+from paceline.errors import ConfigError, PacelineError, QueueFullError
 
 COMMANDS = ("generate", "chat", "demo", "bench", "profile", "pull", "models", "synth", "theory")
 
