@@ -120,7 +120,6 @@ def serve(
     """
     _require_extra()
     from paceline.llm import LLM
-    from paceline.server import logs
     from paceline.server.run import serve as run
     from paceline.server.settings import ServerSettings
 
@@ -140,7 +139,7 @@ def serve(
         log_prompts=log_prompts,
         allow_origins=tuple(allow_origin or ()),
     )
-    logs.set_up(*_log_options(log_format, log_level))
+    _set_up_log(log_format, log_level)
     sizes = {
         "quant": options.quant_named(quant),
         "threads": threads,
@@ -196,13 +195,13 @@ def _check_address(host: str, port: int, *, has_key: bool, open_to_all: bool) ->
         raise ConfigError("--no-key contradicts the keys that were given: drop one of them")
 
 
-def _log_options(form: str, level: str) -> tuple[str, str]:
+def _set_up_log(form: str, level: str) -> None:
     from paceline.config import check_choice
-    from paceline.server.logs import FORMATS
+    from paceline.server import logs
 
-    check_choice("--log-format", form, FORMATS)
+    check_choice("--log-format", form, logs.FORMATS)
     check_choice("--log-level", level, ("debug", "info", "warning", "error"))
-    return form, level
+    logs.set_up(form, level)
 
 
 def _names(model: str, given: list[str] | None) -> tuple[str, ...]:
