@@ -72,6 +72,7 @@ def test_a_sound_model_passes_and_writes_everything(
     assert list(tmp_path.glob(".*")) == [], "no half-written file is left"
 
 
+@pytest.mark.filterwarnings("ignore::paceline.drafters.copy_check.LowAcceptanceWarning")
 def test_a_broken_engine_ends_with_status_one(
     check: Program, model: str, prompts: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,7 +91,7 @@ def test_a_broken_engine_ends_with_status_one(
         self._accept = credulous
 
     monkeypatch.setattr(engine_module.Engine, "__init__", broken)
-    arguments = ("--model", model, "--prompts", prompts, "--drafter", "ngram", "--draws", "1000")
+    arguments = ("--model", model, "--prompts", prompts, "--drafter", "draft_model:self:1", "--draws", "1000")
     status, text, _ = check(*arguments, "--max-tokens", "12")
     assert status == 1
     assert "BUG: prompt" in text

@@ -73,6 +73,11 @@ class LawTest:
     num_draft_tokens: int | None = None
 
     @property
+    def is_silent(self) -> bool:
+        """Whether a drafter proposed nothing, so that the test shows nothing of it."""
+        return self.num_draft_tokens == 0
+
+    @property
     def passed(self) -> bool:
         return (self.p_value < self.threshold) == self.is_control
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from paceline.check.differences import Difference
 from paceline.check.endpoints import EndpointResult
-from paceline.check.law import LawResult
+from paceline.check.law import LawResult, LawTest
 from paceline.check.local import CheckResult
 from paceline.check.replies import RepliesResult
 
@@ -78,6 +78,9 @@ def _law_lines(law: LawResult) -> list[str]:
         f"    a right engine fails here once in {1 / law.false_alarm:,.0f} runs; a law off by "
         f"{law.detectable:.1%} (total variation) is caught 99 times in 100",
     ]
+    silent = ", ".join(test.name for test in rules if test.is_silent)
+    if silent:
+        lines.append(f"    {silent}: nothing was drafted behind this prompt, so nothing is shown of it")
     if caught < len(controls):
         lines.append(
             "    a wrong rule went unnoticed: behind these prompts the model is too sure of its words; give "
@@ -94,7 +97,7 @@ def law_table(law: LawResult) -> Table:
     for column in ("rule or drafter", "filters", "replies", "chi²", "degrees", "p", "drafted", ""):
         table.add_column(column, justify="left" if column in ("rule or drafter", "filters", "") else "right")
     for test in law.tests:
-        verdict = ("caught" if test.passed else "NOT CAUGHT") if test.is_control else _verdict(test.passed)
+        verdict = ("caught" if test.passed else "NOT CAUGHT") if test.is_control else _verdict(test)
         drafted = "–" if test.num_draft_tokens is None else f"{test.num_draft_tokens:,}"
         numbers = (str(test.num_cells), f"{test.statistic:.1f}", str(test.degrees), f"{test.p_value:.2g}")
         table.add_row(test.name, test.filters, *numbers, drafted, verdict)
@@ -165,5 +168,7 @@ def _mark(passed: bool) -> str:
     return "ok  " if passed else "FAIL"
 
 
-def _verdict(passed: bool) -> str:
-    return "ok" if passed else "WRONG LAW"
+def _verdict(test: LawTest) -> str:
+    if not test.passed:
+        return "WRONG LAW"
+    return "silent" if test.is_silent else "ok"
