@@ -31,6 +31,14 @@ def still_serving(served: Served) -> Any:
     assert served.post(COMPLETIONS, GOOD).status_code == 200
 
 
+def nested(depth: int) -> dict[str, Any]:
+    """Return a schema within schemas that no reply could follow."""
+    inner: dict[str, Any] = {"type": "nonsense"}
+    for _ in range(depth):
+        inner = {"type": "object", "properties": {"a": inner}, "required": ["a"]}
+    return inner
+
+
 BAD_BODIES: dict[str, tuple[str, dict[str, Any], str | None, str]] = {
     "unknown": (COMPLETIONS, {**GOOD, "temprature": 1}, "temprature", "did you mean 'temperature'"),
     "nested unknown": (
@@ -101,6 +109,7 @@ BAD_BODIES: dict[str, tuple[str, dict[str, Any], str | None, str]] = {
         "response_format",
         "cannot",
     ),
+    "deep schema": (CHATS, {**CHAT, "response_format": schema(nested(400))}, "response_format", ""),
     "schema without one": (
         CHATS,
         {**CHAT, "response_format": {"type": "json_schema"}},

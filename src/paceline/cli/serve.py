@@ -157,7 +157,9 @@ def _require_extra() -> None:
     """Raise ``ConfigError`` when the packages of the server are not installed."""
     from importlib.util import find_spec
 
-    missing = [name for name in ("fastapi", "uvicorn", "prometheus_client") if find_spec(name) is None]
+    missing = [
+        name for name in ("fastapi", "llguidance", "prometheus_client", "uvicorn") if find_spec(name) is None
+    ]
     if missing:
         raise ConfigError(
             f"serving needs {', '.join(missing)}: install them with  pip install 'paceline[server]'"
