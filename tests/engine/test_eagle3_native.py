@@ -6,6 +6,7 @@ A random head is rarely right, so it drafts wide from the few tokens that the ta
 from __future__ import annotations
 
 import json
+import logging
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -127,6 +128,7 @@ def test_a_head_is_named_shipped_or_missing(
     plain = LLM(target, drafter="none", threads=1).generate(PROMPTS[0], params)[0].outputs[0]
     with pytest.raises(DrafterError, match="no head comes with Paceline"):
         LLM(target, drafter="eagle3", threads=1)
+    caplog.set_level(logging.WARNING, "paceline")  # tests of the command line leave it at INFO
     named = LLM(target, drafter=f"eagle3:{head}", threads=1)
     assert named.generate(PROMPTS[0], params)[0].outputs[0].token_ids == plain.token_ids
     with load_model_files(target) as files:
@@ -158,6 +160,7 @@ def test_a_shipped_file_is_used_and_a_damaged_one_told_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Heads ship as a folder with ``head.gguf`` and a card; a broken installation must not stop ``auto``."""
+    caplog.set_level(logging.WARNING, "paceline")
     with load_model_files(target) as files:
         known = {shipped_heads.target_fingerprint(files.spec, files.source): "tiny"}
     (tmp_path / "index.json").write_text(json.dumps(known))
