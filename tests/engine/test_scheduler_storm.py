@@ -104,7 +104,7 @@ class Storm:
 
 def num_alive() -> int:
     """Requests, and the keys of their blocks, that anybody still holds."""
-    # By type: isinstance asks every object for its class, which deprecated names of torch answer with a warning.
+    # By type: isinstance asks each object for its class, and deprecated names of torch answer with a warning.
     return sum(type(thing) in (Request, BlockKeys) for thing in gc.get_objects())
 
 
