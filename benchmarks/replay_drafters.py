@@ -48,6 +48,7 @@ from paceline.records import (
     BatchLoad,
     Draft,
     FloatArray,
+    IntArray,
     StepObservation,
     TokenLaw,
 )
@@ -99,7 +100,9 @@ class Tally:
 class NoSampler:
     """Stands in for the request's sampler: these drafters never draw."""
 
-    def draw(self, logits: FloatArray, path: tuple[int, ...]) -> tuple[int, TokenLaw | None]:
+    def draw(
+        self, logits: FloatArray, path: tuple[int, ...], ids: IntArray | None = None
+    ) -> tuple[int, TokenLaw | None]:
         raise NotImplementedError("replays have no draft model")
 
 

@@ -169,8 +169,8 @@ def summarize_run(
     categories = dict.fromkeys(reply.prompt.part for reply in mine if reply.prompt.part)
 
     def part_of(part: str) -> Summary:
-        sides = ([r for r in side if r.prompt.part == part] for side in (mine, plain))
-        return summarize(*sides, conditions)
+        ours, theirs = ([r for r in side if r.prompt.part == part] for side in (mine, plain))
+        return summarize(ours, theirs, conditions)
 
     return RunResult(
         workload=workload,

@@ -16,7 +16,7 @@ from paceline.executors.base import ForwardBatch
 from paceline.executors.eagle3 import DraftShape, Eagle3Executor
 from paceline.kv.block_table import BlockTable
 from paceline.profiling.timing import interleaved, typical
-from paceline.records import EMPTY_DRAFT, Draft, FloatArray, StepObservation, TokenLaw
+from paceline.records import EMPTY_DRAFT, Draft, FloatArray, IntArray, StepObservation, TokenLaw
 from paceline.sampling import kernels
 from paceline.theory.cost_table import DraftCost
 from paceline.tree import ROOT
@@ -173,8 +173,11 @@ def _head_jobs(
 class _Argmax:
     """Greedy drawing."""
 
-    def draw(self, logits: FloatArray, path: tuple[int, ...]) -> tuple[int, TokenLaw | None]:
-        return kernels.argmax(logits), None
+    def draw(
+        self, logits: FloatArray, path: tuple[int, ...], ids: IntArray | None = None
+    ) -> tuple[int, TokenLaw | None]:
+        best = kernels.argmax(logits)
+        return (best if ids is None else int(ids[best])), None
 
 
 def _text(vocab_size: int) -> list[int]:
