@@ -266,6 +266,9 @@ def test_requests_are_logged_without_their_prompts(served: Served, caplog: pytes
         headers = {**AUTHORISED["headers"], "X-Request-Id": "my-id"}
         served.post("/v1/completions", {**BODY, "prompt": "zebra stripes"}, headers=headers)
         served.wait_until_idle()
+        end = time.monotonic() + 30  # the line is written once the reply has gone out
+        while not caplog.records and time.monotonic() < end:
+            time.sleep(0.01)
     (record,) = [record for record in caplog.records if record.name == "paceline.server.access"]
     line = logs.JsonFormatter().format(record)
     assert '"request_id": "my-id"' in line

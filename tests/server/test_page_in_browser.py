@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -78,8 +79,15 @@ def test_live_figures_and_the_configuration(chromium: Any, served: Served) -> No
     seen.page.close()
 
 
-def test_by_keyboard_and_with_stop(chromium: Any, served: Served) -> None:
+def test_by_keyboard_and_with_stop(chromium: Any, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl+Enter sends; Stop ends the reply, and the server lets go of it."""
+    step = served.llm.engine.step
+
+    def slow_step() -> Any:  # or so small a model has said it all before anybody can press a key
+        time.sleep(0.02)
+        return step()
+
+    monkeypatch.setattr(served.llm.engine, "step", slow_step)
     seen = Open(chromium, served)
     seen.ask("go on for ever", 900, press="Control+Enter")
     seen.page.wait_for_selector("#stop:not([disabled])")
