@@ -14,7 +14,8 @@ from paceline.train.workplace import file_digests
 if TYPE_CHECKING:
     from paceline.train.pipeline import Pipeline
 
-EVAL_REQUESTS = 16
+EVAL_REQUESTS = 1
+"""One after another: drafters keep silent in full batches, and a head is judged by what it drafts."""
 
 
 def evaluate_drafter(run: Pipeline, drafter: str) -> None:
