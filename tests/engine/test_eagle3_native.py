@@ -124,11 +124,11 @@ def test_a_head_is_named_shipped_or_missing(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    caplog.set_level(logging.WARNING, "paceline")  # tests of the command line leave it at INFO
     params = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
     plain = LLM(target, drafter="none", threads=1).generate(PROMPTS[0], params)[0].outputs[0]
     with pytest.raises(DrafterError, match="no head comes with Paceline"):
         LLM(target, drafter="eagle3", threads=1)
-    caplog.set_level(logging.WARNING, "paceline")  # tests of the command line leave it at INFO
     named = LLM(target, drafter=f"eagle3:{head}", threads=1)
     assert named.generate(PROMPTS[0], params)[0].outputs[0].token_ids == plain.token_ids
     with load_model_files(target) as files:

@@ -26,6 +26,7 @@ def reply(
         drafts_at=drafts_at,
         accepted_at=accepted_at,
         num_preemptions=0,
+        num_cached_tokens=0,
         queue_seconds=0.0,
         ttft_seconds=0.0,
         total_seconds=1.0,

@@ -13,6 +13,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from paceline.drafters.eagle3 import Eagle3Drafter, Eagle3Options
+from paceline.drafters.verify_cost import VerifyCost
 from paceline.errors import ConfigError, DrafterError
 from paceline.llm import LLM
 from paceline.models.eagle3 import open_eagle3
@@ -82,10 +84,17 @@ def test_every_stage_tells_what_it_did(finished: tuple[Pipeline, Lines]) -> None
 
 
 def test_the_head_serves_and_changes_no_reply(base: TrainOptions, finished: tuple[Pipeline, Lines]) -> None:
-    llm = LLM(base.target, f"eagle3:{base.out / 'export' / 'head'}", threads=1, max_model_len=200)
+    """With drafts that cost nothing: so small a head is too unsure to pay for any."""
+    llm = LLM(base.target, "auto", threads=1, max_model_len=200)
+    head = llm._load_head(str(base.out / "export" / "head"))
+    assert head is not None
+    free = Eagle3Options(verify_cost=VerifyCost((1.0, 1.0)), step_cost=0.0, catch_up_cost=0.0)
+    llm._ready_made["free"] = Eagle3Drafter(head, options=free)
     plain = LLM(base.target, "none", threads=1, max_model_len=200)
-    params = SamplingParams(temperature=0, max_tokens=24)
-    drafted, expected = (model.generate("the and in", params)[0].outputs[0] for model in (llm, plain))
+    drafted, expected = (
+        model.generate("the and in", SamplingParams(temperature=0, max_tokens=24, drafter=name))[0].outputs[0]
+        for model, name in ((llm, "free"), (plain, "none"))
+    )
     assert drafted.token_ids == expected.token_ids
     assert drafted.metrics.num_draft_tokens > 0
 
