@@ -165,6 +165,15 @@ def test_a_prediction_that_comes_true_saves_forwards(llm: LLM) -> None:
     assert llm.generate("the rest", SamplingParams(temperature=0, prediction=text))[0].finished
 
 
+@pytest.fixture
+def heeds_ctrl_c() -> Iterator[None]:
+    """Shells start what they run in the background with SIGINT ignored; Python then leaves it so."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeds_ctrl_c")
 def test_ctrl_c_stops_within_one_step_and_leaves_the_engine_usable(model: Path) -> None:
     calls = 0
 
