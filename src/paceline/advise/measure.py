@@ -144,13 +144,13 @@ def measure(
     alive, is_screened, number = list(runs), False, 0
     begin, paused = clock(), 0.0
     while number < LEAST_TURNS or clock() - begin - paused < settings.seconds:
-        if number and number % len(prompts) == 0:
-            at = clock()
-            llm.start_afresh()  # or copying drafters would find their own replies
-            for entrant in alive:
-                llm.engine.drafter(entrant.drafter)
-            paused += clock() - at
+        answered: set[str] = set()
         for entrant in _rotated(alive, number):
+            # Copying drafters would find their own replies: of an earlier round, or of the same drafter with
+            # another draft length, which shares its memory.
+            if entrant.drafter in answered or (number and number % len(prompts) == 0 and not answered):
+                paused += _forget(llm, alive, clock)
+            answered.add(entrant.drafter)
             progress(min(1.0, (clock() - begin - paused) / settings.seconds), str(entrant))
             prompt = prompts[number % len(prompts)]
             runs[entrant].turns.append(_reply(llm, entrant, prompt, settings, number, length))
@@ -163,6 +163,15 @@ def measure(
                     runs[entrant] = Runs(entrant, _cost_name(llm, entrant))
                     alive.append(entrant)
     return list(runs.values())
+
+
+def _forget(llm: LLM, entrants: Sequence[Entrant], clock: Callable[[], float]) -> float:
+    """Empty the memories of all drafters; return the seconds it took."""
+    at = clock()
+    llm.start_afresh()
+    for entrant in entrants:
+        llm.engine.drafter(entrant.drafter)
+    return clock() - at
 
 
 def reply_length(settings: MeasureSettings, pace: float, num_entrants: int) -> int:

@@ -183,7 +183,7 @@ def _row(finding: Finding) -> tuple[str, ...]:
         f"{interval[0]:.2f}–{interval[1]:.2f}" if interval else "–",
         f"{prediction.speedup:.2f}x" if prediction else "–",
         f"{finding.tokens_per_step:.2f}",
-        f"{prediction.acceptance:.0%}" if prediction else "nothing drafted",
+        f"{prediction.acceptance:.0%}" if prediction else "–",
         (f"{prediction.break_even:.0%}" if prediction.break_even is not None else "never")
         if prediction
         else "–",
