@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from paceline.drafters.auto import AutoDrafter, AutoOptions, AutoSession
+from paceline.drafters.auto_head import MOST_HELD
 from paceline.drafters.base import DraftContext
 from paceline.drafters.eagle3 import Eagle3Options
+from paceline.drafters.verify_cost import VerifyCost
 from paceline.errors import ConfigError
 from paceline.records import EMPTY_DRAFT, BatchLoad, Draft, HiddenStates, StepObservation
 from support.draft_play import ArgmaxSampler, accept, observation
@@ -17,9 +19,11 @@ TARGET = FakeExecutor(vocab_size=40)
 PERIOD = [1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 
-def opened(step_cost: float = 0.05, fail_at: int = -1) -> tuple[AutoDrafter, FakeHead]:
+def opened(
+    step_cost: float = 0.05, fail_at: int = -1, cost: VerifyCost | None = None
+) -> tuple[AutoDrafter, FakeHead]:
     head = FakeHead(TARGET, all_ids(TARGET), num_blocks=100, fail_at=fail_at)
-    options = AutoOptions(eagle3=Eagle3Options(step_cost=step_cost))
+    options = AutoOptions(cost or VerifyCost(), eagle3=Eagle3Options(step_cost=step_cost))
     return AutoDrafter(TARGET.vocab_size, options, head_drafter(head, options.eagle3)), head
 
 
@@ -83,11 +87,11 @@ def test_a_sure_copy_leaves_the_head_waiting_and_it_catches_up_in_one_pass() -> 
     before = len(known)
     run(session, known, PERIOD * 6)
     assert len(head.rows_per_pass) == passes
-    assert session._head is not None
-    assert session._head.num_cached <= before
+    assert session._head.session is not None
+    assert session._head.session.num_cached <= before
     run(session, known, [30, 12, 25, 11, 38])  # nothing the prompt knows
     assert head.rows_per_pass[passes] > len(PERIOD) * 6
-    assert session._head.num_cached >= len(known) - 8
+    assert session._head.session.num_cached >= len(known) - 8
 
 
 @pytest.mark.parametrize(("step_cost", "most"), [(0.05, 40), (0.5, 16)])
@@ -99,7 +103,7 @@ def test_a_head_that_is_wrong_is_asked_now_and_then(step_cost: float, most: int)
     known = [3, 1, 4, 1]
     for number in range(100):
         draft = session.propose(7)
-        grown = session._head._grown.tokens if session._head else []
+        grown = session._head.grown.tokens
         token = next(t for t in range(number % 29, 40) if t not in draft.tree.tokens and t not in grown)
         session.observe(told(known, [token], draft))
         known.append(token)
@@ -121,10 +125,60 @@ def test_a_head_that_never_pays_is_let_go_with_its_states(requests: int, most: i
         known.append(token)
         steps += 1
     assert steps <= most
-    assert session._head is None
+    assert session._head.session is None
     assert drafter.head is not None  # other requests keep theirs
     session.observe(StepObservation((5,), 0))
     session.stop()
+
+
+def prompt_read(session: AutoSession, length: int) -> None:
+    """Let the target read a prompt in pieces and write one token."""
+    text = tuple(number * number % 40 for number in range(length + 1))
+    for begin in range(0, length - 100, 100):
+        piece = HiddenStates(begin, true_states(text, begin, begin + 100))
+        session.observe(StepObservation((), 0, states=piece))
+    begin = 100 * len(range(0, length - 100, 100))
+    session.observe(told(list(text[:-1]), [text[-1]], first=begin))
+
+
+def test_a_head_that_is_not_asked_does_not_read_the_prompt() -> None:
+    """Each 256 tokens of a prompt went through the head as it was read, 4 % of the time of the prompt, also
+    where the head was let go without ever being asked.
+    """
+    drafter, head = opened()
+    session = start(drafter, [number * number % 40 for number in range(700)])
+    prompt_read(session, 700)
+    assert head.rows_per_pass == []
+    session.meet(BatchLoad(16, 16))
+    session.propose(7)
+    session.stop()
+    assert head.rows_per_pass == []
+
+
+def test_states_of_a_long_prompt_are_not_held_back_for_ever() -> None:
+    drafter, head = opened()
+    session = start(drafter, [number * number % 40 for number in range(1300)])
+    prompt_read(session, 1300)
+    assert 0 < sum(head.rows_per_pass) <= 1300
+    assert session._head._num_held <= MOST_HELD
+
+
+def test_a_batch_too_full_for_any_draft_asks_nobody_and_lets_the_head_go() -> None:
+    """Eight chats ran at 0.93 of plain: half a dozen askings each, none of which could pay, and sixteen steps
+    of copied states.
+    """
+    drafter, head = opened(cost=VerifyCost((1.0, 1.02, 1.05, 1.2, 1.4, 1.6, 1.8, 1.95, 3.5)))
+    session = start(drafter, PERIOD * 4)
+    session.observe(told(PERIOD * 4, PERIOD[:1], first=0))
+    session.meet(BatchLoad(8, 8))
+    assert len(session.propose(7)) == 0
+    assert session.spent == 0.0
+    assert not session.wants_states
+    assert not session.wants_top_tokens
+    session.observe(StepObservation(tuple(PERIOD[1:]), 0))
+    session.meet(BatchLoad())  # the others are done: what was written meanwhile is known
+    assert session.propose(7).tree.tokens == tuple(PERIOD[:7])
+    assert head.rows_per_pass == []
 
 
 def test_pieces_of_the_prompt_reach_only_the_head() -> None:
@@ -133,8 +187,9 @@ def test_pieces_of_the_prompt_reach_only_the_head() -> None:
     session = start(drafter, PERIOD)
     session.observe(StepObservation((), 0, states=HiddenStates(0, true_states(tuple(PERIOD), 0, 4))))
     session.observe(told(PERIOD, [9], first=4))
-    assert session._head is not None
-    assert session._head._sequence.is_complete
+    assert session.states_wanted_from(len(PERIOD)) == len(PERIOD)  # it is told all before it answers
+    assert session._head.session is not None
+    assert session._head.session._sequence.is_complete
     assert drafter.capabilities.state_layers == LAYERS
 
 
@@ -148,7 +203,7 @@ def test_a_failing_head_is_dropped_for_good(caplog: pytest.LogCaptureFixture) ->
     head.fail_at = len(head.rows_per_pass)
     run(other, [5, 6, 7], written([5, 6, 7], 10))
     assert drafter.capabilities.state_layers == ()
-    assert start(drafter, [1])._head is None
+    assert start(drafter, [1])._head.session is None
     (record,) = caplog.records
     assert "auto goes on with its other sources" in record.getMessage()
     assert head_blocks_free(running, other, head)
@@ -163,4 +218,4 @@ def test_drawn_chains_are_refused_where_they_would_do_nothing() -> None:
 def head_blocks_free(one: AutoSession, other: AutoSession, head: FakeHead) -> bool:
     one.stop()
     other.stop()
-    return one._head is None and other._head is None and len(head.pairs) > 0
+    return one._head.session is None and other._head.session is None and len(head.pairs) > 0

@@ -91,7 +91,7 @@ class CheckedDrafter:
 
     def start(self, context: DraftContext) -> DraftSession:
         session = self._inner.start(context)
-        eagle = session if isinstance(session, Eagle3Session) else session._head
+        eagle = session if isinstance(session, Eagle3Session) else session._head.session
         if eagle is None:
             return session
         checked: DraftSession = CheckedSession(

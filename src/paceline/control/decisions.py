@@ -7,7 +7,16 @@ from typing import Literal
 
 from paceline.records import BatchLoad
 
-Reason = Literal["pays", "does not pay", "resting", "no candidates", "no budget", "guarded", "asked by name"]
+Reason = Literal[
+    "pays",
+    "does not pay",
+    "full batch",
+    "resting",
+    "no candidates",
+    "no budget",
+    "guarded",
+    "asked by name",
+]
 
 
 @dataclass(frozen=True, slots=True)

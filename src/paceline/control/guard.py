@@ -33,13 +33,15 @@ class Guard:
     before it is asked. ``is_silenced``: whether the last :meth:`room` had to refuse every draft.
     """
 
-    __slots__ = ("_fixed", "_per_level", "_table", "balance", "is_silenced")
+    __slots__ = ("_fixed", "_load", "_per_level", "_prices", "_table", "balance", "is_silenced")
 
     def __init__(self, table: CostTable, drafter: str) -> None:
         self._table = table
         cost = table.cost_of(drafter) if table.knows(drafter) else None
         self._fixed = cost.fixed if cost else 0.0
         self._per_level = cost.per_level if cost else 0.0
+        self._load: BatchLoad | None = None
+        self._prices: list[float] = []  # of 1, 2 … nodes in a step with that load
         self.balance = START
         self.is_silenced = False
 
@@ -60,8 +62,13 @@ class Guard:
 
     def room(self, limit: int, load: BatchLoad) -> int:
         """Return how many of ``limit`` nodes the ledger can pay for if all are refused."""
+        # A batch stays as it is for many steps, and each of its requests asks in each of them: 24 µs without
+        # these prices where eight requests decide, by which a silent drafter alone cost 4 %.
+        if load != self._load or len(self._prices) < limit:
+            self._load = load
+            self._prices = [self.cost(load, nodes, self.drafting(nodes)) for nodes in range(1, limit + 1)]
         nodes = limit
-        while nodes and self.cost(load, nodes, self.drafting(nodes)) > self.balance:
+        while nodes and self._prices[nodes - 1] > self.balance:
             nodes -= 1
         self.is_silenced = limit > 0 and nodes == 0
         return nodes

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 
+from paceline.drafters.auto_batches import BatchLimits
 from paceline.drafters.auto_options import AutoOptions
 from paceline.drafters.auto_session import AutoSession
 from paceline.drafters.base import DraftContext, DrafterCapabilities
@@ -42,6 +43,7 @@ class AutoDrafter:
         self._prediction = PredictionDrafter(self.options.prediction)
         self._suffix = SuffixDrafter(self.options.suffix)
         self._recycle = RecycleDrafter(vocab_size, self.options.recycle)
+        self._batches = BatchLimits(self.options.verify_cost, self.options.ask_cost)
         self.head = head
 
     @property
@@ -64,6 +66,7 @@ class AutoDrafter:
         head = None if self.head is None else self.head.start(context)
         return AutoSession(
             self.options,
+            self._batches,
             prediction,
             self._suffix.start(context),
             self._recycle.start(context),

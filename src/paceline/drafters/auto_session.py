@@ -7,6 +7,8 @@ from collections.abc import Callable
 from paceline.control.decisions import Candidates, Decision, Reason
 from paceline.control.estimates import DepthEstimates
 from paceline.control.probing import Probing
+from paceline.drafters.auto_batches import BatchLimits
+from paceline.drafters.auto_head import HeadSource
 from paceline.drafters.auto_options import AutoOptions
 from paceline.drafters.eagle3 import Eagle3Session
 from paceline.drafters.prediction import PredictionSession
@@ -20,6 +22,7 @@ from paceline.tree import ROOT
 CHEAP_SOURCES = ("prediction", "suffix", "recycle")
 _SURE_LEAF = 0.3  # a path of the head that may begin a copy: less likely ones are not looked up
 _GO_ON, _BEGIN = 0.5, 2.0  # times min_gain: hysteresis
+_WHOLE = 8  # nodes of a whole draft: the ledger or the end of the reply may allow fewer for a moment
 
 
 class AutoSession:
@@ -30,10 +33,10 @@ class AutoSession:
 
     __slots__ = (
         "_active",
+        "_batches",
         "_decision",
         "_explain",
         "_head",
-        "_head_failed",
         "_is_asked",
         "_load",
         "_offers",
@@ -50,6 +53,7 @@ class AutoSession:
     def __init__(
         self,
         options: AutoOptions,
+        batches: BatchLimits,
         prediction: PredictionSession | None,
         suffix: SuffixSession,
         recycle: RecycleSession,
@@ -58,11 +62,11 @@ class AutoSession:
         explain: bool = False,
     ) -> None:
         self._options = options
+        self._batches = batches
         self._prediction = prediction
         self._suffix = suffix
         self._recycle = recycle
-        self._head = head
-        self._head_failed = head_failed
+        self._head = HeadSource(head, head_failed)
         self._explain = explain
         self._decision: Decision | None = None
         self._load = ALONE
@@ -82,7 +86,7 @@ class AutoSession:
     @property
     def wants_states(self) -> bool:
         """The head lives on them, while there is one."""
-        return self._head is not None
+        return self._head.session is not None
 
     @property
     def decision(self) -> Decision | None:
@@ -98,17 +102,18 @@ class AutoSession:
         self.spent, self._offers, self._is_asked = 0.0, [], False
         if budget <= 0:
             return self._chosen(ScoredTree(), Choice(0, 1.0), "no budget")
-        if self._head is not None and self._head.pace.is_hopeless:
-            self._drop_head()
+        if not self._batches.can_pay(self._load, budget):
+            if not self._batches.can_pay(self._load, _WHOLE):
+                self._head.drop()  # its states would be copied in every step of such a batch
+            return self._chosen(ScoredTree(), Choice(0, 1.0), "full batch")
         tree, choice, is_confident = self._ask_cheap(budget)
-        if self._head is not None and not is_confident and self._head.pace.pays(choice.speed, self._load):
-            tree, choice = self._ask_head(self._head, tree, budget)
+        if not is_confident and self._head.pays(choice.speed, self._load):
+            tree, choice = self._ask_head(tree, budget)
         return self._chosen(tree, choice, "pays" if choice.count else "does not pay")
 
     def observe(self, step: StepObservation) -> None:
         """Let every source learn; compare what each offered with what was written."""
-        if self._head is not None:
-            self._tell_head(self._head, step)
+        self._head.observe(step)
         if not step.committed:
             return
         for name, tree in self._offers:
@@ -122,7 +127,7 @@ class AutoSession:
 
     def states_wanted_from(self, limit: int) -> int:
         """See :class:`~paceline.drafters.base.RememberingSession`."""
-        return limit if self._head is None else self._head.states_wanted_from(limit)
+        return self._head.states_wanted_from(limit)
 
     def stop(self) -> None:
         """Stop the sources; the suffix tree keeps the reply for later requests."""
@@ -131,7 +136,7 @@ class AutoSession:
             self._prediction.stop()
         self._suffix.stop()
         self._recycle.stop()
-        self._drop_head()
+        self._head.drop()
 
     def _ask_cheap(self, budget: int) -> tuple[ScoredTree, Choice, bool]:
         """Return the candidates of the cheap sources, what is best of them, and if they need no other."""
@@ -182,23 +187,18 @@ class AutoSession:
         return tree.draft(choice.count)
 
     def _told(self) -> list[tuple[str, ScoredTree]]:
-        head = self._head.grown if self._head is not None else ScoredTree()
+        head = self._head.grown
         return [*self._offers, *([("eagle3", head)] if len(head) else [])]
 
-    def _ask_head(self, head: Eagle3Session, cheap: ScoredTree, budget: int) -> tuple[ScoredTree, Choice]:
+    def _ask_head(self, cheap: ScoredTree, budget: int) -> tuple[ScoredTree, Choice]:
         """Return the tree with the head's candidates in it and the best choice from it."""
-        try:
-            grown = head.grow(budget, self._load)
-        except Exception as error:
-            self._head_failed(error)
-            self._drop_head()
-            return cheap, self._best(cheap, budget)
+        grown = self._head.grow(budget, self._load)
         if grown is None:
             return cheap, self._best(cheap, budget)
-        self.spent += head.spent
+        self.spent += self._head.spent
         tree = merge_trees([cheap, self._extended(grown, budget)], budget)
         choice = self._best(tree, budget)
-        head.pace.promised(choice.speed, tree.paths, head.num_levels)
+        self._head.promised(choice.speed, tree.paths)
         return tree, choice
 
     def _extended(self, grown: ScoredTree, budget: int) -> ScoredTree:
@@ -220,15 +220,3 @@ class AutoSession:
         if self._unseen:
             unseen, self._unseen = tuple(self._unseen), []
             self._tell_cheap(StepObservation(unseen, 0))
-
-    def _tell_head(self, head: Eagle3Session, step: StepObservation) -> None:
-        try:
-            head.observe(step)
-        except Exception as error:
-            self._head_failed(error)
-            self._drop_head()
-
-    def _drop_head(self) -> None:
-        head, self._head = self._head, None
-        if head is not None:
-            head.stop()
