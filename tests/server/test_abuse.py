@@ -88,7 +88,7 @@ BAD_BODIES: dict[str, tuple[str, dict[str, Any], str | None, str]] = {
     ),
     "best_of": (COMPLETIONS, {**GOOD, "best_of": 4}, "best_of", "not supported"),
     "echo logprobs": (COMPLETIONS, {**GOOD, "echo": True, "logprobs": 1}, "echo", "not supported"),
-    "tools on their own": (CHATS, {**CHAT, "tools": [TOOL]}, "tool_choice", "forced call"),
+    "two tools of one name": (CHATS, {**CHAT, "tools": [TOOL, TOOL]}, "tools", "'f' twice"),
     "no such tool": (
         CHATS,
         {**CHAT, "tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}},

@@ -160,13 +160,24 @@ def llama3_factors(shape: TinyShape) -> npt.NDArray[np.float32]:
     return factors.astype(np.float32)
 
 
-def write_tiny_gguf(path: Path, arch: str = "llama", ggml_type: str = "f32", seed: int = 0) -> Path:
-    """Write a tiny GGUF file (tokenizer and chat template included) and return ``path``."""
+def write_tiny_gguf(
+    path: Path,
+    arch: str = "llama",
+    ggml_type: str = "f32",
+    seed: int = 0,
+    *,
+    chat_template: str = CHAT_TEMPLATE,
+    user_token: str | None = None,
+) -> Path:
+    """Write a tiny GGUF file (tokenizer and chat template included) and return ``path``.
+
+    ``user_token``: text that is a token of its own, the last one, in place of the last merge.
+    """
     shape = tiny_shape(arch, ggml_type)
     writer = gguf.GGUFWriter(path, shape.architecture)
     for key, value in _metadata(arch, shape).items():
         _add(writer, key, value)
-    _add_tokenizer(writer)
+    _add_tokenizer(writer, chat_template, user_token)
     for name, tensor in _stored_as_gguf(shape, tiny_tensors(arch, ggml_type, seed)).items():
         quantization = gguf.GGMLQuantizationType(tensor.kind.number)
         data = tensor.floats() if tensor.kind is F32 else tensor.data
@@ -244,16 +255,21 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Any) -> None:
         writer.add_uint32(key, value)
 
 
-def _add_tokenizer(writer: gguf.GGUFWriter) -> None:
+def _add_tokenizer(writer: gguf.GGUFWriter, chat_template: str, user_token: str | None) -> None:
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("smollm")
-    writer.add_token_list(TOKENS)
-    writer.add_token_types(TOKEN_TYPES)
-    writer.add_token_merges(MERGES)
+    if user_token is None:
+        writer.add_token_list(TOKENS)
+        writer.add_token_types(TOKEN_TYPES)
+        writer.add_token_merges(MERGES)
+    else:
+        writer.add_token_list([*TOKENS[:-1], user_token])
+        writer.add_token_types([*TOKEN_TYPES[:-1], gguf.TokenType.USER_DEFINED])
+        writer.add_token_merges(MERGES[:-1])
     writer.add_bos_token_id(BOS_ID)
     writer.add_eos_token_id(EOS_ID)
     writer.add_add_bos_token(False)
-    writer.add_chat_template(CHAT_TEMPLATE)
+    writer.add_chat_template(chat_template)
 
 
 def _stored_as_gguf(shape: TinyShape, tensors: dict[str, StoredTensor]) -> dict[str, StoredTensor]:

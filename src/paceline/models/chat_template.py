@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Any, NoReturn
 
-from jinja2 import TemplateError, TemplateSyntaxError, nodes
+from jinja2 import TemplateError, TemplateSyntaxError, meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context
@@ -49,23 +49,24 @@ Message = Mapping[str, Any]
 
 
 class ChatTemplate:
-    """One template together with the tokenizer it writes for."""
+    """One template together with the tokenizer it writes for. ``variables``: names that ``source`` reads."""
 
     def __init__(self, source: str, tokenizer: Tokenizer) -> None:
         """Raises ``ModelFileError`` when ``source`` is no valid template."""
-        self._source = source
+        self.source = source
         self._tokenizer = tokenizer
         environment = _environment()
         try:
             self._template = environment.from_string(source)
-            constants = environment.parse(source).find_all(nodes.Const)
+            parsed = environment.parse(source)
         except TemplateSyntaxError as error:
             raise ModelFileError(f"the chat template is broken at line {error.lineno}: {error}") from error
         except RecursionError as error:
             raise ModelFileError("the chat template is nested too deeply to be read") from error
+        self.variables = frozenset(meta.find_undeclared_variables(parsed))
         self._controls = tuple(tokenizer.control_tokens)
         self._first_letters = frozenset(text[0] for text in self._controls)
-        literals = {node.value for node in constants if isinstance(node.value, str)}
+        literals = {node.value for node in parsed.find_all(nodes.Const) if isinstance(node.value, str)}
         self._searched = tuple(text for text in literals if len(text) > 1 and self._is_harmless(text))
 
     def render(self, messages: Sequence[Message], **variables: Any) -> str:
@@ -117,7 +118,7 @@ class ChatTemplate:
     # ---- guarding ----
 
     def _choose_guard(self, values: object) -> str:
-        used = set(self._source).union(*map(set, _strings(values)))
+        used = set(self.source).union(*map(set, _strings(values)))
         for code in chain.from_iterable(_GUARDS):
             if chr(code) not in used:
                 return chr(code)

@@ -22,6 +22,7 @@ from paceline.server.prompts import PromptReader, Prompts
 from paceline.server.replies import Head
 from paceline.server.schema import ChatRequest, CompletionRequest, DetokenizeRequest, TokenizeRequest
 from paceline.server.service import Service
+from paceline.server.tools import ToolUse, tool_use
 from paceline.server.watch import EventStream, unless_gone
 
 GONE = 499
@@ -44,7 +45,8 @@ class Api:
 
     async def chat_completions(self, body: ChatRequest, request: Request) -> Response:
         """Answer a conversation."""
-        return await self._reply(request, body, 1, partial(self._reader.chat, body))
+        use = tool_use(body, self._reader.form)
+        return await self._reply(request, body, 1, partial(self._reader.chat, body, use), use)
 
     async def completions(self, body: CompletionRequest, request: Request) -> Response:
         """Continue one or more plain prompts."""
@@ -56,19 +58,20 @@ class Api:
         body: ChatRequest | CompletionRequest,
         num_prompts: int,
         read: Callable[[], Prompts],
+        use: ToolUse | None = None,
     ) -> Response:
         service, state = self.service, request.state
         model = service.model_named(body.model)
         choose(body, service.drafters)  # what is wrong with the parameters is told before work is done
         service.check_room(num_prompts * (body.n or 1))
-        grammar = await service.prepare(partial(self._constraints.of, body))
+        grammar = await service.prepare(partial(self._constraints.of, body, use))
         prompts = await service.prepare(read)
         chosen = choose(body, service.drafters, prompts.prediction, grammar)
         terms = queue_terms(body, service.settings, state.client)
         job = await service.open(state.request_id, _requests(prompts, chosen), terms, state.arrived)
         prefix = "chatcmpl-" if isinstance(body, ChatRequest) else "cmpl-"
         head = Head(prefix + state.request_id, int(time.time()), model, self._fingerprint)
-        composer = Composer(body, job, head, service.llm.tokenizer, prompts.echoes)
+        composer = Composer(body, job, head, service.llm.tokenizer, use, prompts.echoes)
         close = partial(self._close, job, state.log)
         if body.stream:
             return EventStream(composer.stream(), close)
@@ -184,6 +187,7 @@ class Api:
                 **_why(service),
                 "alarms": [str(alarm) for alarm in service.llm.engine.watch.alarms],
             },
+            "tool_calls": {"form": self._reader.form.name, "is_native": self._reader.form.is_native},
             "load": {name: getattr(load, name) for name in load.__dataclass_fields__},
         }
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Literal
 
 from paceline.engine.outputs import CompletionOutput, StepOutput
 from paceline.models.tokenizer import Tokenizer
 from paceline.server import replies
-from paceline.server.constraints import CallReader, forced_tools
+from paceline.server.calls import CallPiece, CallReader
 from paceline.server.errors import ApiError, as_api_error
 from paceline.server.job import Job, Part
 from paceline.server.pieces import Piece, Pieces
-from paceline.server.schema import ChatRequest, CompletionRequest, Tool
+from paceline.server.schema import ChatRequest, CompletionRequest
+from paceline.server.tools import ToolUse
 
 DONE = b"data: [DONE]\n\n"
 Interface = Literal["chat", "completions"]
@@ -28,26 +28,24 @@ def frame(data: dict[str, Any]) -> bytes:
 
 @dataclass
 class Composer:
-    """One HTTP request's reply. ``echoes``: by prompt, the text to repeat in front of the reply."""
+    """One HTTP request's reply. ``use``: what it may call. ``echoes``: by prompt, the text to repeat in front
+    of the reply.
+    """
 
     request: ChatRequest | CompletionRequest
     job: Job
     head: replies.Head
     tokenizer: Tokenizer
+    use: ToolUse | None = None
     echoes: Sequence[str] = ()
     _num_ended: int = 0
     _pieces: dict[int, Pieces] = field(default_factory=dict)
     _lengths: dict[int, int] = field(default_factory=dict)
-    _calls: dict[int, CallReader] = field(default_factory=dict)
+    _readers: dict[int, CallReader] = field(default_factory=dict)
 
     @property
     def is_chat(self) -> bool:
         return isinstance(self.request, ChatRequest)
-
-    @cached_property
-    def tools(self) -> list[Tool]:
-        """The functions of which the reply calls one; none when it is text."""
-        return forced_tools(self.request)
 
     @property
     def needs_pieces(self) -> bool:
@@ -81,14 +79,12 @@ class Composer:
         echo = self._echo(part)
         text = echo + part.done.text
         choice: dict[str, Any] = {"index": part.index}
-        if self.tools:
-            choice["message"] = self._call_message(part, text)
-        elif self.is_chat:
-            choice["message"] = {"role": "assistant", "content": text, "refusal": None}
+        if self.is_chat:
+            choice["message"] = self._message(part, text)
         else:
             choice["text"] = text
         choice["logprobs"] = self._logprobs(pieces, len(echo))
-        choice["finish_reason"] = self._finish_reason(part.done)
+        choice["finish_reason"] = self._finish_reason(part, part.done)
         choice["stop_reason"] = replies.stop_reason(part.done)
         if self.request.include_token_origin:
             choice["token_origins"] = replies.origins(pieces)
@@ -126,10 +122,14 @@ class Composer:
     def _frames(self, part: Part, step: StepOutput) -> Iterator[bytes]:
         if not self.needs_pieces:
             if step.text or self.request.return_token_ids:
-                yield self._chunk(part, self._delta(part, step.text), extra=self._ids(step))
+                delta, extra = self._delta(part, step.text), self._ids(step)
+                if delta or extra:  # the tags of calls are nothing to see
+                    yield self._chunk(part, delta, extra=extra)
         else:
             yield from self._piece_frames(part, step)
         if step.completion is not None:
+            if self.use is not None and (rest := self._reader(part).end()):
+                yield self._chunk(part, {"content": rest})
             yield self._end_of(part, step.completion)
 
     def _end_of(self, part: Part, reply: CompletionOutput) -> bytes:
@@ -139,7 +139,7 @@ class Composer:
         return self._chunk(
             part,
             {} if self.is_chat else "",
-            finish=self._finish_reason(reply),
+            finish=self._finish_reason(part, reply),
             extra={"stop_reason": replies.stop_reason(reply)},
             metrics=replies.reply_metrics(self.job.parts) if is_last else None,
         )
@@ -207,36 +207,47 @@ class Composer:
         return replies.usage(self.job.parts, self.num_completions, counts_prediction)
 
     def _delta(self, part: Part, text: str) -> dict[str, Any] | str:
-        if self.tools:
+        if self.use is not None:
             return self._call_delta(part, text)
         return {"content": text} if self.is_chat else text
 
-    def _call_message(self, part: Part, text: str) -> dict[str, Any]:
-        """Return the message of a forced call."""
-        reader = CallReader(self.tools)
-        arguments = reader.push(text, ended=True)
-        call = self._call(part, reader.name, arguments)
-        return {"role": "assistant", "content": None, "refusal": None, "tool_calls": [call]}
+    def _reader(self, part: Part) -> CallReader:
+        assert self.use is not None
+        return self._readers.setdefault(part.index, CallReader(self.use))
+
+    def _message(self, part: Part, text: str) -> dict[str, Any]:
+        """Return the message of a whole reply: its text, and the calls behind it."""
+        message: dict[str, Any] = {"role": "assistant", "content": text, "refusal": None}
+        if self.use is not None:
+            reader = self._reader(part)
+            found = reader.push(text)
+            message["content"] = found.text + reader.end() or (None if self.use.is_forced else "")
+            if found.calls:
+                message["content"] = found.text or None
+                message["tool_calls"] = [self._call(part, piece) for piece in found.calls]
+        return message
 
     def _call_delta(self, part: Part, text: str) -> dict[str, Any]:
-        """Return what a piece of text adds to a forced call: its id and name once, then its arguments."""
-        is_first = part.index not in self._calls
-        reader = self._calls.setdefault(part.index, CallReader(self.tools))
-        had_name = bool(reader.name) and not is_first
-        arguments = reader.push(text, ended=part.done is not None)
-        if not reader.name:
-            return {}
-        if had_name:
-            return {"tool_calls": [{"index": 0, "function": {"arguments": arguments}}]}
-        return {"tool_calls": [{"index": 0, **self._call(part, reader.name, arguments)}]}
+        """Return what a piece of text adds: to the text, or to calls, whose id and name come once."""
+        found = self._reader(part).push(text)
+        delta: dict[str, Any] = {"content": found.text} if found.text else {}
+        if found.calls:
+            delta["tool_calls"] = [
+                {"index": piece.index, **self._call(part, piece)}
+                if piece.name is not None
+                else {"index": piece.index, "function": {"arguments": piece.arguments}}
+                for piece in found.calls
+            ]
+        return delta
 
-    def _call(self, part: Part, name: str, arguments: str) -> dict[str, Any]:
-        function = {"name": name, "arguments": arguments}
-        return {"id": f"call_{part.request_id}", "type": "function", "function": function}
+    def _call(self, part: Part, piece: CallPiece) -> dict[str, Any]:
+        function = {"name": piece.name, "arguments": piece.arguments}
+        return {"id": f"call_{part.request_id}-{piece.index}", "type": "function", "function": function}
 
-    def _finish_reason(self, reply: CompletionOutput) -> str:
+    def _finish_reason(self, part: Part, reply: CompletionOutput) -> str:
         reason = replies.finish_reason(reply)
-        return "tool_calls" if self.tools and reason == "stop" else reason
+        has_called = self.use is not None and self._reader(part).has_called
+        return "tool_calls" if has_called and reason == "stop" else reason
 
     def _echo(self, part: Part) -> str:
         return self.echoes[part.index // self.num_completions] if self.echoes else ""

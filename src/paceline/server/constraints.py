@@ -1,19 +1,19 @@
-"""What a reply must follow: grammars from response formats, structured outputs and forced tools."""
+"""What a reply must follow: grammars from response formats, structured outputs and tools."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections import OrderedDict
-from collections.abc import Sequence
+from dataclasses import dataclass
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
 from paceline.errors import ConfigError
 from paceline.models.tokenizer import Tokenizer
 from paceline.sampling.grammar import Grammar, GrammarCompiler
-from paceline.server.errors import bad_request
-from paceline.server.schema import ChatRequest, NamedTool, Sampling, StructuredOutputs, Tool
+from paceline.server.errors import ApiError, bad_request
+from paceline.server.schema import ChatRequest, ResponseFormat, Sampling, StructuredOutputs
+from paceline.server.tools import ToolUse, parameters
 
 KEPT = 64
 """Compiled grammars that are kept: the same few come with every request."""
@@ -31,24 +31,36 @@ class Constraints:
         self._kept: OrderedDict[str, Grammar] = OrderedDict()
         self._lock = Lock()
 
-    def of(self, request: Sampling) -> Grammar | None:
-        """Return the grammar of a request, ``None`` without one. Raises ``ApiError``."""
-        found = _source(request)
-        if found is None:
-            return None
-        param, kind, source = found
-        try:
-            with self._lock:
-                return self._compiled(kind, source)
-        except ConfigError as error:
-            raise bad_request(f"{param}: {error}", param) from error
-        except RecursionError as error:
-            raise bad_request(f"{param} is nested too deeply", param) from error
+    def of(self, request: Sampling, use: ToolUse | None = None) -> Grammar | None:
+        """Return the grammar of a request that may call functions as ``use`` says, ``None`` without one.
+        Raises ``ApiError``.
+        """
+        found = _sources(request)
+        with self._lock:
+            if use is None:
+                return self._named(found[0]) if found else None
+            if found and (use.is_forced or found[0].param != "response_format"):
+                raise _contradict("tools", found[0].param)
+            body = found[0].source if found else None
+            source = Source("tools", "lark", use.grammar(body))
+            if source.key not in self._kept:  # what is wrong with its parts is told by their names
+                for part in [*found, *_arguments(use)]:
+                    self._named(part)
+            return self._named(source)
 
-    def _compiled(self, kind: str, source: Any) -> Grammar:
-        key = kind + json.dumps(source, sort_keys=True)
+    def _named(self, source: Source) -> Grammar:
+        """Return the grammar of ``source``. Raises ``ApiError`` that names it."""
+        try:
+            return self._compiled(source)
+        except ConfigError as error:
+            raise bad_request(f"{source.label or source.param}: {error}", source.param) from error
+        except RecursionError as error:
+            raise bad_request(f"{source.label or source.param} is nested too deeply", source.param) from error
+
+    def _compiled(self, source: Source) -> Grammar:
+        key = source.key
         if key not in self._kept:
-            self._kept[key] = self._compile(kind, source)
+            self._kept[key] = self._compile(source.kind, source.source)
         self._kept.move_to_end(key)
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
@@ -61,128 +73,66 @@ class Constraints:
         return compiler.lark(source) if kind == "lark" else compiler.json_schema(source)
 
 
-def forced_tools(request: Sampling) -> list[Tool]:
-    """Return the tools of which one must be called; empty when the reply is text. Raises ``ApiError``."""
-    if not isinstance(request, ChatRequest):
-        return []
-    tools, choice = request.tools or [], request.tool_choice
-    if not tools:
-        if choice not in (None, "none", "auto") or request.parallel_tool_calls is not None:
-            name = "parallel_tool_calls" if choice in (None, "none", "auto") else "tool_choice"
-            raise bad_request(f"{name} does nothing without tools: leave it out", name)
-        return []
-    if request.parallel_tool_calls:
-        raise bad_request(
-            "parallel_tool_calls=true is not supported: a reply has one call", "parallel_tool_calls"
-        )
-    if choice == "none":
-        return []
-    if choice in (None, "auto"):
-        raise bad_request(
-            "tools are supported with a forced call: set tool_choice to 'required' or to one function",
-            "tool_choice",
-        )
-    if choice == "required":
-        return tools
-    assert isinstance(choice, NamedTool)
-    named = [tool for tool in tools if tool.function.name == choice.function.name]
-    if not named:
-        raise bad_request(
-            f"tool_choice names {choice.function.name!r:.70}, which is not in tools", "tool_choice"
-        )
-    return named[:1]
+@dataclass(frozen=True, slots=True)
+class Source:
+    """``param``: the parameter at fault if it goes wrong, with more about where in ``label``."""
+
+    param: str
+    kind: Literal["json", "regex", "lark"]
+    source: Any
+    label: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.kind + json.dumps(self.source, sort_keys=True)
 
 
-def _source(request: Sampling) -> tuple[str, str, Any] | None:
-    """Return the parameter at fault if it goes wrong, the kind of the grammar, and its source."""
-    found: list[tuple[str, str, Any]] = []
-    tools = forced_tools(request)
-    if tools:
-        found.append(("tools", "json", _call_schema(tools)))
+def _arguments(use: ToolUse) -> list[Source]:
+    return [
+        Source("tools", "json", parameters(tool), f"tools: the parameters of {tool.function.name!r}")
+        for tool in use.callable
+    ]
+
+
+def _sources(request: Sampling) -> list[Source]:
+    """Return what a request's text must follow: one thing at most."""
+    found: list[Source] = []
     if isinstance(request, ChatRequest) and request.response_format is not None:
-        found += _response_format(request)
+        found += _response_format(request.response_format)
     if request.structured_outputs is not None:
         found.append(_structured(request.structured_outputs))
     if len(found) > 1:
-        raise bad_request(f"{found[0][0]} and {found[1][0]} contradict each other: give one", found[1][0])
-    return found[0] if found else None
+        raise _contradict(found[0].param, found[1].param)
+    return found
 
 
-def _response_format(request: ChatRequest) -> list[tuple[str, str, Any]]:
-    form = request.response_format
-    assert form is not None
+def _contradict(one: str, other: str) -> ApiError:
+    return bad_request(f"{one} and {other} contradict each other: give one", other)
+
+
+def _response_format(form: ResponseFormat) -> list[Source]:
     if (form.type == "json_schema") != (form.json_schema is not None):
         raise bad_request(
             "response_format.json_schema goes with the type json_schema, and only with it", "response_format"
         )
     if form.json_schema is not None:
-        return [("response_format", "json", form.json_schema.schema_)]
-    return [("response_format", "json", {"type": "object"})] if form.type == "json_object" else []
+        return [Source("response_format", "json", form.json_schema.schema_)]
+    return [Source("response_format", "json", {"type": "object"})] if form.type == "json_object" else []
 
 
-def _structured(given: StructuredOutputs) -> tuple[str, str, Any]:
-    sources: dict[str, tuple[str, Any]] = {}
+def _structured(given: StructuredOutputs) -> Source:
+    sources: list[Source] = []
     if given.json_ is not None:
-        sources["json"] = ("json", given.json_)
+        sources.append(Source("structured_outputs.json", "json", given.json_))
     if given.regex is not None:
-        sources["regex"] = ("regex", given.regex)
+        sources.append(Source("structured_outputs.regex", "regex", given.regex))
     if given.choice is not None:
-        sources["choice"] = ("lark", "start: " + " | ".join(map(json.dumps, given.choice)))
+        words = "start: " + " | ".join(map(json.dumps, given.choice))
+        sources.append(Source("structured_outputs.choice", "lark", words))
     if given.grammar is not None:
-        sources["grammar"] = ("lark", given.grammar)
+        sources.append(Source("structured_outputs.grammar", "lark", given.grammar))
     if len(sources) != 1:
         raise bad_request(
             "structured_outputs takes exactly one of json, regex, choice and grammar", "structured_outputs"
         )
-    ((name, (kind, source)),) = sources.items()
-    return f"structured_outputs.{name}", kind, source
-
-
-def _call_schema(tools: Sequence[Tool]) -> dict[str, Any]:
-    """Return the schema of one function's arguments, or of a call that names one of several functions."""
-    if len(tools) == 1:
-        return _arguments(tools[0])
-    calls = [
-        {
-            "type": "object",
-            "properties": {"name": {"const": tool.function.name}, "arguments": _arguments(tool)},
-            "required": ["name", "arguments"],
-            "additionalProperties": False,
-        }
-        for tool in tools
-    ]
-    return {"anyOf": calls}
-
-
-def _arguments(tool: Tool) -> dict[str, Any]:
-    return tool.function.parameters or {"type": "object", "properties": {}, "additionalProperties": False}
-
-
-class CallReader:
-    """Finds the function's name and its arguments in the text of a forced call, as it comes.
-
-    The grammar allows one way to write it, so the text in front of the arguments and behind them is known.
-    """
-
-    _HEAD = re.compile(r'\{"name": "([A-Za-z0-9_-]+)", "arguments": ')
-
-    def __init__(self, tools: Sequence[Tool]) -> None:
-        self.name = tools[0].function.name if len(tools) == 1 else ""
-        self._is_bare = len(tools) == 1
-        self._held = ""
-
-    def push(self, text: str, ended: bool = False) -> str:
-        """Return what ``text`` adds to the arguments. ``ended``: nothing more comes."""
-        if self._is_bare:
-            return text
-        self._held += text
-        if not self.name:
-            found = self._HEAD.match(self._held)
-            if found is None:
-                return ""
-            self.name, self._held = found[1], self._held[found.end() :]
-        # The last brace closes the call, not its arguments; a reply that was cut short has none.
-        keep = 0 if ended and not self._held.endswith("}") else 1
-        shown = self._held[: len(self._held) - keep]
-        self._held = self._held[len(shown) :]
-        return shown
+    return sources[0]

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from paceline.errors import PromptError
 from paceline.models.loading import ModelFiles
-from paceline.server.constraints import forced_tools
 from paceline.server.errors import ApiError, bad_request
 from paceline.server.schema import ChatRequest, CompletionRequest, Message, Sampling
+from paceline.server.tools import (
+    CallForm,
+    ToolUse,
+    call_form,
+    described,
+    generic_messages,
+    native_messages,
+    tell,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +42,50 @@ class PromptReader:
         self._max_characters = max_tokens * longest
         self._max_tokens = max_tokens
 
-    def chat(self, request: ChatRequest) -> Prompts:
+    @cached_property
+    def form(self) -> CallForm:
+        """How the model writes calls of functions."""
+        return call_form(None if self._files.chat_template_text is None else self._files.chat_template)
+
+    def chat(self, request: ChatRequest, use: ToolUse | None) -> Prompts:
         """Return the ids of a conversation. Raises ``ApiError``."""
-        variables = dict(request.chat_template_kwargs or {})
-        if forced_tools(request):
-            variables["tools"] = [tool.model_dump(exclude_none=True) for tool in request.tools or ()]
-        ids = self.conversation(request.messages, variables)
+        ids = self.conversation(request.messages, request.chat_template_kwargs or {}, use)
         return Prompts((ids,), self._predicted(request))
 
-    def conversation(self, messages: Sequence[Message], variables: dict[str, Any]) -> tuple[int, ...]:
-        """Return the ids of messages under the model's template. Raises ``ApiError``."""
-        plain = [message.model_dump(exclude_none=True) for message in messages]
+    def conversation(
+        self, messages: Sequence[Message], variables: Mapping[str, Any], use: ToolUse | None = None
+    ) -> tuple[int, ...]:
+        """Return the ids of messages under the model's template, with the functions of ``use``. Raises
+        ``ApiError``.
+        """
         for message in messages:
-            content = message.content
-            texts = [content] if isinstance(content, str) else [part.text for part in content or ()]
-            self._check_length("messages", sum(map(len, texts)))
+            calls = [call.function.arguments for call in message.tool_calls or ()]
+            self._check_length("messages", sum(map(len, (message.text, *calls))))
+        shown = [] if use is None else [described(tool) for tool in use.shown]
+        self._check_length("tools", len(str(shown)))
         try:
-            return tuple(self._files.chat_template.encode(plain, **variables))
+            template = self._files.chat_template
+            if self.form.is_native:
+                plain = native_messages(messages)
+                variables = {**variables, **({"tools": shown} if shown else {})}
+            else:
+                plain = generic_messages(messages)
+                if use is not None:
+                    plain = tell(plain, use.shown, "system" if self._takes_system else "user")
+            return tuple(template.encode(plain, **variables))
         except PromptError as error:
             raise bad_request(str(error), "messages") from error
+
+    @cached_property
+    def _takes_system(self) -> bool:
+        """Whether the template has a place for a system message; some refuse it."""
+        try:
+            self._files.chat_template.render(
+                [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]
+            )
+        except PromptError:
+            return False
+        return True
 
     def completion(self, request: CompletionRequest) -> Prompts:
         """Return the ids of plain prompts. Raises ``ApiError``."""

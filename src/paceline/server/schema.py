@@ -18,6 +18,7 @@ MAX_BIASES = 1024
 MAX_TOP_LOGPROBS = 20
 MAX_PROMPTS = 1024
 MAX_MESSAGES = 4096
+MAX_TOOLS = 128
 MAX_SEED = 2**64 - 1
 MIN_SEED = -(2**63)
 
@@ -74,6 +75,21 @@ class Prediction(Strict):
         return "".join(part.text for part in self.content)
 
 
+class FunctionCalled(Strict):
+    """``arguments``: a JSON object, as text."""
+
+    name: Annotated[str, Field(pattern=NAME)]
+    arguments: str
+
+
+class CallMade(Strict):
+    """A call that the assistant made earlier."""
+
+    id: str | None = None
+    type: Literal["function"] = "function"
+    function: FunctionCalled
+
+
 class Message(Strict):
     """One message of a conversation. What a model's template does not show is lost on it."""
 
@@ -81,9 +97,16 @@ class Message(Strict):
     content: str | list[TextPart] | None = None
     name: str | None = None
     refusal: str | None = None
-    tool_calls: list[dict[str, Any]] | None = None
+    tool_calls: Annotated[list[CallMade], Field(max_length=MAX_TOOLS)] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The content in one piece, as templates show it."""
+        if self.content is None or isinstance(self.content, str):
+            return self.content or ""
+        return "\n".join(part.text for part in self.content)
 
 
 class JsonSchema(Strict):
@@ -112,7 +135,9 @@ class StructuredOutputs(Strict):
 
 
 class Function(Strict):
-    """A function that the model may be made to call."""
+    """A function that the model may call, or be made to call. Its arguments always follow ``parameters``,
+    whatever ``strict`` says.
+    """
 
     name: Annotated[str, Field(pattern=NAME)]
     description: str | None = None
@@ -193,7 +218,7 @@ class ChatRequest(Sampling):
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     modalities: list[Literal["text"]] | None = None
     response_format: ResponseFormat | None = None
-    tools: Annotated[list[Tool], Field(min_length=1, max_length=128)] | None = None
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
