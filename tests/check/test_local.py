@@ -148,6 +148,27 @@ def test_a_wrong_rejection_rule_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
     assert set(laws_of(subject())) == {"rejection"}
 
 
+def test_a_wrong_bonus_is_found() -> None:
+    """The token behind a draft that was accepted whole, drawn one place too early.
+
+    Drafts used to reach past the tokens that are judged, so that no bonus token was ever among these.
+    """
+
+    def early(sampler: RequestSampler, draft: Draft, rows: FloatArray) -> Acceptance:
+        kept = accept(sampler, draft, rows)
+        if kept.origin != "bonus" or not kept.path or sampler.rule == "greedy":
+            return kept
+        above = tuple(draft.tree.tokens[node] for node in kept.path[:-1])
+        row = kept.path[-2] + 1 if above else 0
+        return replace(kept, final=sampler.choose(rows[row], above))
+
+    def likeliest(known: tuple[int, ...], budget: int, sampler: TokenSampler) -> Draft:
+        return Draft.chain(path_logits(known, 12, 1.2).argsort()[-1:].tolist()[:budget])
+
+    failed = laws_of(subject(accept_rule=early, drafters={"best": ScriptedDrafter(likeliest)}))
+    assert {"rejection", "block", "coupled", "best"} <= set(failed)
+
+
 def test_a_wrong_rule_for_trees_is_found_in_the_drafters_too() -> None:
     """Trying the likeliest child first with its own probability, and its mass not removed behind it."""
 

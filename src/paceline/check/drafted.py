@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import cycle
 
 from paceline.check.exact_law import Reply
 from paceline.check.paths import MemoExecutor
 from paceline.check.rehearsal import NUM_TOKENS
-from paceline.check.subject import Subject
+from paceline.check.subject import Subject, run_to_end
 from paceline.config import Acceptance
 from paceline.drafters.base import Drafter
 from paceline.drafters.draft_model import DraftModel, DraftModelDrafter, DraftModelOptions
@@ -19,9 +20,11 @@ from paceline.drafters.verify_cost import VerifyCost
 from paceline.sampling.chance import SeededChance
 from paceline.sampling.params import SamplingParams
 
-_MAX_DRAFT = 3
-"""Longer drafts reach past the tokens that are judged, and each would visit prefixes of its own."""
-_MAX_TOKENS = NUM_TOKENS + _MAX_DRAFT + 1
+_MAX_DRAFT = NUM_TOKENS - 1
+_LENGTHS = (NUM_TOKENS, NUM_TOKENS + 1)
+"""Lengths of requests, in turns, which bound their drafts: the first kind ends with a bonus token that is
+judged, the second drafts all tokens behind the first. Longer drafts would be judged no better, and each would
+visit prefixes of its own."""
 _FILTERS = {"top_k": 4, "repetition_penalty": 1.1, "presence_penalty": 0.2}
 
 
@@ -57,7 +60,7 @@ def _sampled(name: str, build: Callable[[MemoExecutor], Drafter]) -> list[Drafte
 def _params(rule: Acceptance) -> SamplingParams:
     return SamplingParams(
         **_FILTERS,  # type: ignore[arg-type]
-        max_tokens=_MAX_TOKENS,
+        max_tokens=_LENGTHS[-1],
         ignore_eos=True,
         num_draft_tokens=_MAX_DRAFT,
         acceptance=rule,
@@ -92,22 +95,16 @@ def draw_drafted(
     """Return how often each reply of ``NUM_TOKENS`` tokens came, one unseeded request for each seed, and how
     many tokens were drafted for them all.
     """
-    blocks = 4 + 2 * (-(-(len(context) + _MAX_TOKENS + _MAX_DRAFT) // subject.executor.block_size))
+    blocks = 4 + 2 * (-(-(len(context) + _LENGTHS[-1] + _MAX_DRAFT) // subject.executor.block_size))
     memo = MemoExecutor(subject.executor, blocks)
     noise = [0]
     engine = subject.engine({"checked": case.build(memo)}, memo, lambda _: SeededChance(noise[0]), False)
-    params = replace(case.params, drafter="checked")
+    kinds = cycle(replace(case.params, drafter="checked", max_tokens=length) for length in _LENGTHS)
     counts: Counter[Reply] = Counter()
     num_drafted = 0
-    for seed in seeds:
+    for seed, params in zip(seeds, kinds, strict=False):
         noise[0] = seed
-        engine.add_request("0", context, params)
-        tokens: Reply = ()
-        while len(tokens) < NUM_TOKENS:
-            for output in engine.step():
-                tokens += output.token_ids
-        counts[tokens[:NUM_TOKENS]] += 1
-        ended = engine.abort("0")
-        assert ended is not None, "a request that may write more tokens was still running"
-        num_drafted += ended.metrics.num_draft_tokens
+        reply = run_to_end(engine, {"0": (context, params)})["0"]
+        counts[reply.token_ids[:NUM_TOKENS]] += 1
+        num_drafted += reply.metrics.num_draft_tokens
     return counts, num_drafted

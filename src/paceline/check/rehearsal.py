@@ -26,7 +26,6 @@ from paceline.tree import TokenTree
 
 NUM_TOKENS = 3
 """Tokens whose joint law is tested: the fewest that hold an acceptance, a rejection behind it, a bonus."""
-_DEPTH = 3
 _BLUR = 1.0
 """Standard deviation of the noise on the drafter's logits."""
 NO_ROWS: FloatArray = np.zeros((1 + 8, 1), dtype=np.float32)
@@ -123,7 +122,8 @@ class Rehearsal:
         sampler = BookSampler(self.book.target, self.rule, chance)
         drafting = BookSampler(self.book.draft, self.rule, chance)
         while len(sampler.reply) < NUM_TOKENS:
-            budget = min(_DEPTH, NUM_TOKENS + 1 - len(sampler.reply))
+            # So that a bonus token is among those that are judged.
+            budget = max(1, NUM_TOKENS - 1 - len(sampler.reply))
             draft = self._tree(sampler.reply, budget) if self.certain else self._chain(drafting, budget)
             kept = self.accept_rule(sampler, draft, NO_ROWS)
             for token in (*(draft.tree.tokens[node] for node in kept.path), kept.final):
