@@ -25,6 +25,12 @@ _ERROR = {
         }
     },
 }
+_OTHER_TYPES = {
+    "/metrics": ("text/plain",),
+    "/v1/chat/completions": ("application/json", "text/event-stream"),
+    "/v1/completions": ("application/json", "text/event-stream"),
+}
+"""What answers are that are not, or not always, JSON."""
 _STATUSES = {
     "400": "A parameter is unknown, not honoured, or out of range.",
     "401": "No valid API key.",
@@ -69,9 +75,11 @@ def _build(app: FastAPI) -> dict[str, Any]:
         schemas.pop(name, None)
     schemas["Error"] = _ERROR
     components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
-    for methods in result["paths"].values():
+    for path, methods in result["paths"].items():
         for operation in methods.values():
             answers = operation["responses"]
+            if path in _OTHER_TYPES:
+                answers["200"]["content"] = {kind: {"schema": {}} for kind in _OTHER_TYPES[path]}
             answers.pop("422", None)
             content = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
             answers |= {

@@ -1,13 +1,17 @@
 """What requests may say, as pydantic models. Anything else is refused by name (see :mod:`.refused`).
 
-Ranges that the library checks itself are not repeated here: its messages name field, value and way out.
+Ranges that the library checks itself are only described here (:func:`documented`): its messages name field,
+value and way out.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+
+from paceline.config import MAX_DRAFT_TOKENS, Acceptance
+from paceline.models.chat_template import ROLES
 
 MAX_COMPLETIONS = 128
 """OpenAI's bound on ``n``."""
@@ -25,9 +29,21 @@ MIN_SEED = -(2**63)
 NAME = r"^[A-Za-z0-9_-]{1,64}$"
 """Of schemas and functions, as OpenAI has it."""
 
+
+def documented(kind: str, **more: Any) -> WithJsonSchema:
+    """Return what the OpenAPI description says of a value that the library checks."""
+    return WithJsonSchema({"type": kind, **more})
+
+
+Penalty = Annotated[float, documented("number", minimum=-2, maximum=2)]
+Share = Annotated[float, documented("number", minimum=0, maximum=1)]
+Bias = Annotated[float, documented("number", minimum=-100, maximum=100)]
+TokenKey = Annotated[str, documented("string", pattern="^[0-9]{1,9}$")]
+Text = Annotated[str, documented("string", minLength=1)]
 Stop = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 Stops = Stop | Annotated[list[Stop], Field(max_length=MAX_STOPS)]
 Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Most = Annotated[int, Field(ge=0, le=2**31 - 1), documented("integer", minimum=1, maximum=2**31 - 1)]
 
 
 class Strict(BaseModel):
@@ -41,8 +57,8 @@ class Speculative(Strict):
 
     enabled: bool = True
     drafter: str | None = None
-    num_draft_tokens: int | None = None
-    acceptance: str | None = None
+    num_draft_tokens: Annotated[int, documented("integer", minimum=0, maximum=MAX_DRAFT_TOKENS)] | None = None
+    acceptance: Annotated[str, documented("string", enum=list(get_args(Acceptance)))] | None = None
 
 
 class StreamOptions(Strict):
@@ -93,7 +109,7 @@ class CallMade(Strict):
 class Message(Strict):
     """One message of a conversation. What a model's template does not show is lost on it."""
 
-    role: str
+    role: Annotated[str, documented("string", enum=list(ROLES))]
     content: str | list[TextPart] | None = None
     name: str | None = None
     refusal: str | None = None
@@ -166,14 +182,14 @@ class Sampling(Strict):
 
     model: str | None = None
     n: Annotated[int, Field(ge=1, le=MAX_COMPLETIONS)] | None = None
-    temperature: float | None = None
-    top_p: float | None = None
+    temperature: Annotated[float, documented("number", minimum=0)] | None = None
+    top_p: Annotated[float, documented("number", exclusiveMinimum=0, maximum=1)] | None = None
     seed: Annotated[int, Field(ge=MIN_SEED, le=MAX_SEED)] | None = None
     stop: Stops | None = None
-    max_tokens: Count | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    logit_bias: Annotated[dict[str, float], Field(max_length=MAX_BIASES)] | None = None
+    max_tokens: Most | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: Annotated[dict[TokenKey, Bias], Field(max_length=MAX_BIASES)] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     user: Annotated[str, Field(max_length=256)] | None = Field(
@@ -182,9 +198,9 @@ class Sampling(Strict):
     prediction: Prediction | None = None
     structured_outputs: StructuredOutputs | None = None
 
-    top_k: int | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
+    top_k: Annotated[int, documented("integer", minimum=-1)] | None = None
+    min_p: Share | None = None
+    repetition_penalty: Annotated[float, documented("number", minimum=1e-3, maximum=1e3)] | None = None
     min_tokens: Count | None = None
     ignore_eos: bool | None = None
     stop_token_ids: Annotated[list[Count], Field(max_length=MAX_STOP_IDS)] | None = None
@@ -213,7 +229,7 @@ class ChatRequest(Sampling):
     """``POST /v1/chat/completions``."""
 
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)]
-    max_completion_tokens: Count | None = None
+    max_completion_tokens: Most | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=MAX_TOP_LOGPROBS)] | None = None
     modalities: list[Literal["text"]] | None = None
@@ -234,9 +250,9 @@ class CompletionRequest(Sampling):
     """``POST /v1/completions``. ``prompt``: text, token ids, or a list of either."""
 
     prompt: (
-        str
+        Text
         | Annotated[list[Count], Field(min_length=1)]
-        | Annotated[list[str], Field(min_length=1, max_length=MAX_PROMPTS)]
+        | Annotated[list[Text], Field(min_length=1, max_length=MAX_PROMPTS)]
         | Annotated[
             list[Annotated[list[Count], Field(min_length=1)]], Field(min_length=1, max_length=MAX_PROMPTS)
         ]
@@ -265,7 +281,7 @@ class TokenizeRequest(Strict):
     """``POST /tokenize``: text, or messages under the model's template."""
 
     model: str | None = None
-    prompt: str | None = None
+    prompt: Text | None = None
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
     add_special_tokens: bool = True
     add_generation_prompt: bool = True
