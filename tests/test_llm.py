@@ -270,6 +270,7 @@ def test_bad_settings(model: Path) -> None:
         ({"max_model_len": 4096, "kv_cache_tokens": 100}, ConfigError, "cannot hold"),
         ({"quant": "q5"}, ConfigError, "quant='q5'"),
         ({"acceptance": "typical"}, ConfigError, "acceptance='typical'"),
+        ({"draft_timeout": 0}, ConfigError, "draft_timeout=0"),
     ]
     for settings, error, message in cases:
         with pytest.raises(error, match=message):

@@ -62,11 +62,12 @@ class LLM:
     ``max_model_len``: longest prompt and reply together; the model's own context, at most 8192, unless given.
     ``kv_cache_tokens``: size of the cache, shared by all requests; at least 8192 and ``max_model_len`` unless
     given. ``enable_prefix_caching``, ``max_batch_tokens``, ``max_num_requests``, ``record_logit_hashes``,
-    ``record_decisions``: see :class:`~paceline.config.EngineConfig`. ``drift``: watch acceptance and raise an
-    alarm when it falls (see docs/drift.md); it is counted in any case, in ``llm.engine.watch``. ``profile``:
-    the costs that drafts are planned by: ``auto`` measures them at first use of a model on a machine, under
-    ten seconds, and keeps them; ``off`` assumes careful ones; or the path of a profile (docs/profile.md).
-    ``None`` stands for ``PACELINE_PROFILE``, else ``auto``. No reply depends on it, only its speed.
+    ``record_decisions``, ``draft_timeout``: see :class:`~paceline.config.EngineConfig`. ``drift``: watch
+    acceptance and raise an alarm when it falls (see docs/drift.md); it is counted in any case, in
+    ``llm.engine.watch``. ``profile``: the costs that drafts are planned by: ``auto`` measures them at first
+    use of a model on a machine, under ten seconds, and keeps them; ``off`` assumes careful ones; or the path
+    of a profile (docs/profile.md). ``None`` stands for ``PACELINE_PROFILE``, else ``auto``. No reply depends
+    on it, only its speed.
 
     Raises ``ConfigError``, ``ModelNotFoundError``, ``ModelFileError``, ``DrafterError`` and
     ``VocabularyMismatchError``. Not thread-safe.
@@ -88,6 +89,7 @@ class LLM:
         record_logit_hashes: bool = False,
         guard: bool | None = None,
         record_decisions: bool = False,
+        draft_timeout: float | None = None,
         enable_prefix_caching: bool = True,
         drift: DriftOptions | None = None,
         profile: str | Path | None = None,
@@ -109,6 +111,7 @@ class LLM:
                 max_num_requests,
                 record_logit_hashes,
                 enable_prefix_caching=enable_prefix_caching,
+                draft_timeout=draft_timeout,
                 record_decisions=record_decisions,
             )
             self.executor: CpuExecutor = _load_executor(files, self._cache_tokens, threads)
@@ -120,9 +123,8 @@ class LLM:
         self.engine = Engine(
             self.executor, tokenizer, tokenizer.eos_token_ids, self._build_drafter, spec, config, watch=watch
         )
-        self.engine.drafter(name)
-        if drift is not None and drift.fallback is not None:
-            self.engine.drafter(drift.fallback)  # an error now, not at the alarm
+        for needed in (name, drift.fallback or name if drift else name):
+            self.engine.drafter(needed)  # an error now, not at the first request or the alarm
         self.runner = Runner(self.engine)
         logger.info("paceline: %s", ", ".join(f"{key}={value}" for key, value in self.settings.items()))
 
@@ -147,6 +149,7 @@ class LLM:
             "max_num_requests": config.max_num_requests,
             "profile": self.costs.setting,
             "enable_prefix_caching": config.enable_prefix_caching,
+            "draft_timeout": config.draft_timeout,
         }
 
     def generate(

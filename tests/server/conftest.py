@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from paceline import LLM
+from support.program import Program
 from support.served import Served, serving, write_served_model
 
 
@@ -33,3 +34,17 @@ def served(shared_server: Served) -> Iterator[Served]:
     """The shared server; each test must leave it empty and whole."""
     yield shared_server
     shared_server.wait_until_idle()
+
+
+@pytest.fixture
+def start(served_model: Path) -> Iterator[Callable[..., Program]]:
+    """Starts programs that serve the tiny model; those that still run at the end are killed."""
+    started: list[Program] = []
+
+    def begin(*options: str, before: str = "") -> Program:
+        started.append(Program(served_model, *options, before=before))
+        return started[-1]
+
+    yield begin
+    for program in started:
+        program.end()

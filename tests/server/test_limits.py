@@ -13,36 +13,14 @@ from typing import Any
 import pytest
 
 from paceline import LLM
-from paceline.drafters.base import DrafterCapabilities
-from paceline.drafters.scripted import ScriptedDrafter
 from paceline.errors import ConfigError
-from paceline.records import EMPTY_DRAFT, Draft
 from paceline.server import logs
 from paceline.server.settings import ServerSettings
-from support.served import Served, serving
+from support.served import Brake, Served, serving
 
 BODY: dict[str, Any] = {"prompt": "the rest", "max_tokens": 4, "temperature": 0, "ignore_eos": True}
 LONG: dict[str, Any] = {**BODY, "max_tokens": 900}
 KEY = "correct-horse-battery"
-
-
-class Brake:
-    """Slows the forwards of an LLM down, or makes them fail."""
-
-    def __init__(self, llm: LLM) -> None:
-        self.seconds = 0.0
-        self.error: Exception | None = None
-        self.go = threading.Event()
-        self.go.set()
-        self._forward = llm.executor.forward
-        llm.executor.forward = self.forward  # type: ignore[method-assign]
-
-    def forward(self, batch: Any) -> Any:
-        time.sleep(self.seconds)
-        assert self.go.wait(120)
-        if self.error is not None:
-            raise self.error
-        return self._forward(batch)
 
 
 @pytest.fixture(scope="module")
@@ -166,51 +144,6 @@ def test_a_stuck_step_makes_the_server_unhealthy(brake: Brake, small: Served) ->
             thread.join()
         service.settings = before
     assert small.get("/health").status_code == 200
-
-
-def test_a_drafter_that_fails_costs_drafts_only(served_model: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def explode(*_: Any) -> Draft:
-        raise RuntimeError("boom")
-
-    llm = LLM(served_model, ScriptedDrafter(explode), threads=1)
-    with serving(llm) as served:
-        plain = served.post("/v1/completions", {**BODY, "speculative": {"enabled": False}}).json()
-        reply = served.post("/v1/completions", BODY).json()
-    assert reply["choices"][0]["text"] == plain["choices"][0]["text"]
-    assert reply["metrics"]["speculative_decoding"]["num_draft_tokens"] == 0
-    assert "goes on without drafts" in caplog.text
-
-
-class Hanging:
-    """A drafter from outside whose sessions never answer."""
-
-    name = "hanging"
-    capabilities = DrafterCapabilities()
-
-    def start(self, context: Any) -> Hanging:
-        return self
-
-    def propose(self, budget: int) -> Draft:
-        time.sleep(120)
-        return EMPTY_DRAFT
-
-    def observe(self, step: Any) -> None:
-        """Learn nothing."""
-
-    def stop(self) -> None:
-        """Hold nothing."""
-
-
-def test_a_drafter_that_hangs_costs_drafts_only(served_model: Path, caplog: pytest.LogCaptureFixture) -> None:
-    llm = LLM(served_model, Hanging(), threads=1)
-    start = time.monotonic()
-    with serving(llm, draft_timeout=0.3) as served:
-        reply = served.post("/v1/completions", BODY).json()
-        plain = served.post("/v1/completions", {**BODY, "speculative": {"enabled": False}}).json()
-        assert served.get("/health").status_code == 200
-    assert reply["choices"][0]["text"] == plain["choices"][0]["text"]
-    assert time.monotonic() - start < 100
-    assert "goes on without drafts" in caplog.text
 
 
 def test_a_stopping_server_ends_what_runs_and_takes_nothing_new(served_model: Path) -> None:

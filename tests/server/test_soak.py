@@ -1,25 +1,36 @@
-"""Many requests that come, leave and are cut off at random on a tiny cache: every finished one is as alone.
+"""A thousand requests come, leave and are cut off at random on a tiny cache: each finished one is as alone.
 
-``PACELINE_SOAK_REQUESTS`` sets their number: 1,000 where time is no matter, fewer in the ordinary run.
+And nothing of them stays: no block, no place in the batch, no request, no memory. Resident memory is read
+whenever a request has ended, and a line fitted through the last half of the readings. What the drafters learn
+from replies is kept on purpose, up to a bound (``shared_nodes``, 26 MB by default); here it is a small one
+that is full before the readings count, so that the line shows everything else.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx2
+import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from paceline import LLM, SamplingParams
+from paceline.drafters.auto import AutoDrafter
+from paceline.drafters.auto_options import AutoOptions
+from paceline.drafters.suffix import SuffixDrafter, SuffixOptions
 from support.served import Served, serving
 
-REQUESTS = int(os.environ.get("PACELINE_SOAK_REQUESTS", "120"))
+REQUESTS = int(os.environ.get("PACELINE_SOAK_REQUESTS", "1000"))
 AT_ONCE = 24
+MOST_TOKENS = 60
 PROMPTS = (
     "one two one two one",
     "the rest of the world",
@@ -27,88 +38,148 @@ PROMPTS = (
     "in the end it is the same as in the beginning",
 )
 DRAFTERS = ("none", "ngram", "suffix", "recycle", "auto")
+MANNERS = ("whole", "streamed", "cancelled", "left")
+SHARED_NODES = 4000
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+MOST_BYTES_PER_REQUEST = 3000
+"""Seen in six runs: 1,140 to 1,470, falling on (500 behind 2,000 requests), which is the allocator settling.
+With every ended ``Request`` kept by mistake: 4,470 to 5,150; with every ``Job``: 5,860 to 7,020.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """``patience``: seconds until a client cancels. ``num_chunks``: after how many a reader hangs up."""
+
+    body: dict[str, Any]
+    manner: str
+    pause: float
+    patience: float
+    num_chunks: int
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What the tokens of the reply depend on, but for their number."""
+        return self.body["prompt"], self.body["temperature"], self.body.get("seed")
 
 
 @pytest.fixture(scope="module")
 def crowded(served_model: Path) -> Iterator[Served]:
     """Six at once on a cache that holds two of the longest: requests are preempted all the time."""
-    llm = LLM(served_model, threads=1, max_model_len=160, kv_cache_tokens=320, max_num_requests=6)
-    with serving(llm, max_queue=REQUESTS) as served:
+    llm = LLM(served_model, "none", threads=1, max_model_len=96, kv_cache_tokens=192, max_num_requests=6)
+    suffix = SuffixOptions(shared_nodes=SHARED_NODES)
+    llm._ready_made |= {
+        "suffix": SuffixDrafter(suffix),
+        "auto": AutoDrafter(llm.tokenizer.vocab_size, AutoOptions(suffix=suffix)),
+    }
+    with serving(llm, max_queue=AT_ONCE) as served:
         yield served
 
 
-def make(rng: random.Random) -> dict[str, Any]:
-    """Return a random request that has one right answer."""
+def make(rng: random.Random) -> Job:
+    """Return a random request that has one right answer: greedy or seeded, any drafter and draft length."""
+    seeded = rng.random() < 0.5
     body: dict[str, Any] = {
         "prompt": rng.choice(PROMPTS),
-        "max_tokens": rng.randint(1, 100),
+        "max_tokens": rng.randint(1, MOST_TOKENS),
         "ignore_eos": True,
+        "return_token_ids": True,
+        "temperature": rng.choice((0.5, 1.0, 1.5)) if seeded else 0.0,
     }
-    if rng.random() < 0.5:
-        body["temperature"] = 0.0
-    else:
-        body |= {"temperature": rng.choice((0.5, 1.0, 1.5)), "seed": rng.randint(0, 9)}
+    if seeded:
+        body["seed"] = rng.randint(0, 9)
     name = rng.choice(DRAFTERS)
     body["speculative"] = {"enabled": False} if name == "none" else {"drafter": name}
     if name != "none":
         body["speculative"]["num_draft_tokens"] = rng.randint(1, 12)
-    return body
+    return Job(body, rng.choice(MANNERS), rng.expovariate(50.0), rng.uniform(0.0, 0.3), rng.randint(1, 8))
 
 
-async def ask(client: httpx2.AsyncClient, body: dict[str, Any], manner: str, patience: float) -> str | None:
-    """Return the text of a reply, ``None`` when the client left before its end."""
-    if manner == "whole":
-        answer = await client.post("/v1/completions", json=body)
+async def ask(client: httpx2.AsyncClient, job: Job) -> list[int] | None:
+    """Return the tokens of a reply, ``None`` when the client left before its end."""
+    if job.manner == "whole":
+        answer = await client.post("/v1/completions", json=job.body)
         assert answer.status_code == 200, answer.text
-        return str(answer.json()["choices"][0]["text"])
-    if manner == "cancelled":
+        return list(answer.json()["choices"][0]["token_ids"])
+    if job.manner == "cancelled":
         try:
-            async with asyncio.timeout(patience):
-                await client.post("/v1/completions", json=body)
+            async with asyncio.timeout(job.patience):
+                await client.post("/v1/completions", json=job.body)
         except TimeoutError:
             pass
         return None
-    async with client.stream("POST", "/v1/completions", json={**body, "stream": True}) as response:
-        async for _ in response.aiter_bytes():
-            return None  # the client hangs up in the middle
-    return None
+    tokens: list[int] = []
+    async with client.stream("POST", "/v1/completions", json={**job.body, "stream": True}) as response:
+        assert response.status_code == 200
+        number = 0
+        async for line in response.aiter_lines():
+            if line.startswith("data: {"):
+                number += 1
+                (choice,) = json.loads(line[6:])["choices"]
+                tokens += choice.get("token_ids", ())
+            if job.manner == "left" and number == job.num_chunks:
+                return None  # the client hangs up in the middle
+    return tokens
 
 
-async def crowd(url: str, jobs: list[tuple[dict[str, Any], str, float]]) -> list[str | None]:
+def resident_bytes() -> int:
+    """Return the resident memory of this process, which is the server and its clients."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE_BYTES
+
+
+async def crowd(url: str, jobs: list[Job], readings: list[int]) -> list[list[int] | None]:
     places = asyncio.Semaphore(AT_ONCE)
     limits = httpx2.Limits(max_connections=None)
     async with httpx2.AsyncClient(base_url=url, timeout=600, trust_env=False, limits=limits) as client:
 
-        async def one(job: tuple[dict[str, Any], str, float]) -> str | None:
+        async def one(job: Job) -> list[int] | None:
             async with places:
-                await asyncio.sleep(job[2] / 10)
-                return await ask(client, *job)
+                await asyncio.sleep(job.pause)
+                tokens = await ask(client, job)
+                readings.append(resident_bytes())
+                return tokens
 
         return await asyncio.gather(*map(one, jobs))
 
 
+def solo(reference: LLM, job: Job) -> tuple[int, ...]:
+    """Return what the model answers to a request alone, without drafts, at the greatest length."""
+    params = {name: job.body[name] for name in ("temperature", "seed") if name in job.body}
+    whole = SamplingParams(**params, max_tokens=MOST_TOKENS, ignore_eos=True, drafter="none")
+    return reference.generate(job.body["prompt"], whole)[0].outputs[0].token_ids
+
+
+def counted(served: Served) -> dict[str, float]:
+    families = text_string_to_metric_families(served.get("/metrics").text)
+    return {
+        sample.name + sample.labels.get("finished_reason", ""): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
 def test_a_crowd_leaves_nothing_behind_and_changes_nothing(crowded: Served, reference: LLM) -> None:
     rng = random.Random(5)
-    manners = ("whole", "whole", "cancelled", "left")
-    jobs = [(make(rng), rng.choice(manners), rng.uniform(0.0, 0.5)) for _ in range(REQUESTS)]
-    texts = asyncio.run(crowd(crowded.url, jobs))
+    jobs = [make(rng) for _ in range(REQUESTS)]
+    readings: list[int] = []
+    replies = asyncio.run(crowd(crowded.url, jobs, readings))
     crowded.wait_until_idle()
     crowded.llm.engine.check_integrity()
-    expected: dict[tuple[Any, ...], str] = {}
-    compared = 0
-    for (body, manner, _), text in zip(jobs, texts, strict=True):
-        if manner != "whole":
-            continue
-        key = (body["prompt"], body.get("temperature"), body.get("seed"))
-        if key not in expected:
-            params = {name: body[name] for name in ("temperature", "seed") if name in body}
-            whole = SamplingParams(**params, max_tokens=100, ignore_eos=True, drafter="none")
-            expected[key] = reference.generate(body["prompt"], whole)[0].outputs[0].text
-        assert text is not None
-        # Half a character at the end of the shorter reply stands as U+FFFD.
-        assert expected[key].startswith(text.rstrip("\ufffd"))
-        compared += 1
-    assert compared > REQUESTS / 4
-    metrics = crowded.get("/metrics").text
-    assert "paceline:num_preemptions_total" in metrics
-    assert 'paceline:request_success_total{engine="0",finished_reason="abort"' in metrics
+    expected: dict[tuple[Any, ...], tuple[int, ...]] = {}
+    finished = [(job, reply) for job, reply in zip(jobs, replies, strict=True) if reply is not None]
+    for job, reply in finished:
+        if job.key not in expected:
+            expected[job.key] = solo(reference, job)
+        assert tuple(reply) == expected[job.key][: job.body["max_tokens"]], job
+    assert len(finished) > REQUESTS / 3
+    figures = counted(crowded)
+    assert figures["paceline:num_preemptions_total"] > REQUESTS / 50, "the cache was too large for this test"
+    assert figures["paceline:request_success_totalabort"] > REQUESTS / 50, "hardly anyone left"
+    for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"):
+        assert figures[f"paceline:{name}"] == 0, name
+    assert slope(readings[len(readings) // 2 :]) < MOST_BYTES_PER_REQUEST
+
+
+def slope(readings: list[int]) -> float:
+    """Return the bytes per reading of the line that fits best."""
+    return float(np.polyfit(np.arange(len(readings)), readings, 1)[0])

@@ -51,6 +51,25 @@ class Served:
             time.sleep(0.01)
 
 
+class Brake:
+    """Slows the forwards of an LLM down, or makes them fail."""
+
+    def __init__(self, llm: LLM) -> None:
+        self.seconds = 0.0
+        self.error: Exception | None = None
+        self.go = threading.Event()
+        self.go.set()
+        self._forward = llm.executor.forward
+        llm.executor.forward = self.forward  # type: ignore[method-assign]
+
+    def forward(self, batch: Any) -> Any:
+        time.sleep(self.seconds)
+        assert self.go.wait(120)
+        if self.error is not None:
+            raise self.error
+        return self._forward(batch)
+
+
 def write_served_model(folder: Path) -> Path:
     """Write the model that the tests serve."""
     return write_tiny_gguf(folder / "tiny.gguf", "llama", "q8_0", seed=3)

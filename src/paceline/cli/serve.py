@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from paceline.cli import options
+from paceline.cli.config_file import loaded_drift
 from paceline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -133,7 +134,6 @@ def serve(
         request_timeout=request_timeout,
         drain_seconds=drain_seconds,
         stuck_seconds=stuck_seconds,
-        draft_timeout=draft_timeout,
         max_body_bytes=max_body_bytes,
         metrics_compat=metrics_compat,
         log_prompts=log_prompts,
@@ -148,7 +148,8 @@ def serve(
         "max_batch_tokens": max_batch_tokens,
         "max_num_requests": max_num_requests,
     }
-    llm = LLM(model, drafter, num_draft_tokens, **sizes)  # type: ignore[arg-type]
+    watch = {"draft_timeout": draft_timeout, "drift": loaded_drift()}
+    llm = LLM(model, drafter, num_draft_tokens, **sizes, **watch)  # type: ignore[arg-type]
     _greet(settings, host, port)
     run(llm, settings, host, port)
 

@@ -100,6 +100,11 @@ class EngineThread:
         began = self._step_began
         return 0.0 if began is None else time.monotonic() - began
 
+    @property
+    def num_alarms(self) -> int:
+        """Alarms that the watch over acceptance has raised."""
+        return self._engine.watch.num_alarms
+
     def _tell(self, commands: Sequence[Submission | str]) -> None:
         with self._wake:
             self._commands.extend(commands)

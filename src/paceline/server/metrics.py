@@ -7,13 +7,14 @@ of requests that were cut short are in the counters as well, because their work 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from prometheus_client import (
     CollectorRegistry,
     Counter,
     Gauge,
     Histogram,
+    ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
@@ -21,6 +22,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from paceline.engine.outputs import CompletionOutput, RequestMetrics, StepOutput
+from paceline.records import FinishReason
 from paceline.server.job import Job, Part
 
 if TYPE_CHECKING:
@@ -56,6 +58,9 @@ VLLM_NAMES = frozenset(
 MAX_WORKLOADS = 32
 """Labels are the clients' words: so many are counted apart, the rest as ``other``."""
 
+COMMON_ERRORS = ("400", "401", "429", "500", "503")
+"""Counted from zero on: the first increase of a series that was not there before is lost on Prometheus."""
+
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series per counter that tells when it was made, and nobody reads
 
 _SHORT = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.5, 5.0, 10.0)
@@ -72,9 +77,12 @@ class Metrics:
         self._thread = thread
         self._workloads: set[str] = set()
         self._prefix_seen = (0, 0)
+        self._alarms_seen = 0
         self._make_counters()
         self._make_histograms()
         self._make_gauges()
+        self._start_at_zero()
+        ProcessCollector(registry=self.registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(PREFIX + name, text, (*self._labels, *labels), registry=self.registry)
@@ -105,6 +113,7 @@ class Metrics:
         self._preemptions = self._plain("num_preemptions", "Times a request gave up its cache.")
         self._prefix_queries = self._plain("prefix_cache_queries", "Tokens looked for in the prefix cache.")
         self._prefix_hits = self._plain("prefix_cache_hits", "Tokens found in the prefix cache.")
+        self._alarms = self._plain("drift_alarms", "Times acceptance fell below its baseline.")
         for name in ("generation_tokens", "num_draft_tokens", "num_accepted_tokens"):
             counter = self._counter(f"workload_{name}", f"As {name}, by the requests' label.", "workload")
             setattr(self, f"_workload_{name}", counter)
@@ -146,6 +155,12 @@ class Metrics:
             gauge = Gauge(PREFIX + name, text, tuple(self._labels), registry=self.registry)
             gauge.labels(**self._labels).set_function(read)
 
+    def _start_at_zero(self) -> None:
+        for reason in get_args(FinishReason):
+            self._ended.labels(**self._labels, finished_reason=reason)
+        for code in COMMON_ERRORS:
+            self._errors.labels(**self._labels, code=code)
+
     def text(self, compat: str) -> bytes:
         """Return the exposition. ``compat`` ``vllm`` adds vLLM's names."""
         ours = generate_latest(self.registry)
@@ -162,6 +177,9 @@ class Metrics:
         self._prefix_queries.inc(load.num_prefix_queries - queries)
         self._prefix_hits.inc(load.num_prefix_hits - hits)
         self._prefix_seen = (load.num_prefix_queries, load.num_prefix_hits)
+        num_alarms = self._thread.num_alarms
+        self._alarms.inc(num_alarms - self._alarms_seen)
+        self._alarms_seen = num_alarms
 
     def count_error(self, status: int) -> None:
         """Count an answer that is no reply."""

@@ -9,7 +9,6 @@ import asyncio
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
 from paceline.engine.outputs import StepOutput
@@ -40,7 +39,6 @@ class Service:
         self.settings = settings
         self.started = time.time()
         self.draining = False
-        llm.engine.config = replace(llm.engine.config, draft_timeout=settings.draft_timeout)
         self.drafters = _buildable(llm)
         self.thread = EngineThread(llm.engine, self.deliver)
         self.metrics = Metrics(settings.model_names[0], self.thread)
@@ -56,10 +54,10 @@ class Service:
         self.thread.start()
 
     def stop(self, timeout: float = 10.0) -> bool:
-        """End what still runs, and the thread. Returns whether it ended."""
+        """End what still runs, and the thread, which a stuck step keeps. Returns whether it ended."""
         self.draining = True
         self._prompts.shutdown(wait=False, cancel_futures=True)
-        return self.thread.stop(timeout)
+        return self.thread.stop(0.0 if self.unhealthy else timeout)
 
     @property
     def num_open(self) -> int:

@@ -18,10 +18,9 @@ class ServerSettings(Settings):
     completion of each prompt counted; past it, 429. ``max_queue_time``, ``request_timeout``: seconds a
     request may wait and take, unless it asks for less. ``drain_seconds``: what running requests get to end
     when the server stops. ``stuck_seconds``: a step longer than this makes ``/health`` unhealthy.
-    ``draft_timeout``: seconds that a call to a drafter from outside may take; longer ones cost their request
-    the drafts. ``max_body_bytes``, ``body_seconds``: size of a request's body and time to send it.
-    ``metrics_compat``: ``vllm`` gives each metric also under vLLM's name. ``log_prompts``: put prompts and
-    replies into the log. ``allow_origins``: web pages that may call the server (CORS).
+    ``max_body_bytes``, ``body_seconds``: size of a request's body and time to send it. ``metrics_compat``:
+    ``vllm`` gives each metric also under vLLM's name. ``log_prompts``: put prompts and replies into the log.
+    ``allow_origins``: web pages that may call the server (CORS).
     """
 
     model_names: tuple[str, ...]
@@ -31,7 +30,6 @@ class ServerSettings(Settings):
     request_timeout: float | None = None
     drain_seconds: float = 30.0
     stuck_seconds: float = 60.0
-    draft_timeout: float = 2.0
     max_body_bytes: int = 4 * 1024 * 1024
     body_seconds: float = 30.0
     metrics_compat: str = "none"
@@ -50,7 +48,6 @@ class ServerSettings(Settings):
                 check_float(name, getattr(self, name), 0.001, math.inf)
         check_float("drain_seconds", self.drain_seconds, 0.0, 3600.0)
         check_float("stuck_seconds", self.stuck_seconds, 0.1, 3600.0)
-        check_float("draft_timeout", self.draft_timeout, 0.001, 3600.0)
         check_int("max_body_bytes", self.max_body_bytes, 1024)
         check_float("body_seconds", self.body_seconds, 0.1, 3600.0)
         check_choice("metrics_compat", self.metrics_compat, METRICS_COMPAT)
