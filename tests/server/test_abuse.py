@@ -71,6 +71,7 @@ BAD_BODIES: dict[str, tuple[str, dict[str, Any], str | None, str]] = {
     "temperature": (COMPLETIONS, {**GOOD, "temperature": -1}, "temperature", "temperature"),
     "temperature text": (COMPLETIONS, {**GOOD, "temperature": "1"}, "temperature", "number"),
     "top_p": (COMPLETIONS, {**GOOD, "temperature": 1, "top_p": 1.5}, "top_p", "top_p"),
+    "filters of a greedy request": (COMPLETIONS, {**GOOD, "min_p": -1.0}, "min_p", "from 0 to 1"),
     "max_tokens": (COMPLETIONS, {**GOOD, "max_tokens": -1}, "max_tokens", "0"),
     "penalty": (COMPLETIONS, {**GOOD, "frequency_penalty": 3}, "frequency_penalty", "from -2 to 2"),
     "empty prompt": (COMPLETIONS, {**GOOD, "prompt": ""}, "prompt", "empty"),
@@ -281,6 +282,10 @@ def test_wrong_method_and_model(served: Served) -> None:
     answer = served.get(COMPLETIONS)
     assert answer.status_code == 405
     assert "POST" in answer.json()["error"]["message"]
+    with served.client() as client:
+        for method, path in (("PUT", COMPLETIONS), ("DELETE", "/health"), ("POST", "/v1/models")):
+            assert client.request(method, path).status_code == 405, (method, path)
+        assert client.post(COMPLETIONS).status_code == 400
     answer = served.post(COMPLETIONS, {**GOOD, "model": "tinny"})
     assert answer.status_code == 404
     assert "did you mean 'tiny'" in answer.json()["error"]["message"]

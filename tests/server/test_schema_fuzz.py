@@ -6,6 +6,8 @@ must have a status, a type and an error's form that the description has too.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -119,4 +121,16 @@ def test_endpoints_without_a_body(fuzzed: Served, description: Any, method: str,
         check(case)
 
     ask()
+    still_serves(fuzzed)
+
+
+def test_each_bound_of_the_description(fuzzed: Served, tmp_path: Path) -> None:
+    """Each parameter at its bounds and beyond, missing and of other types; methods that are not there.
+
+    Found ``min_p`` and ``top_p`` out of range answered at temperature 0, where they change nothing.
+    """
+    command = [str(Path(sys.executable).with_name("schemathesis")), "run", f"{fuzzed.url}/openapi.json"]
+    command += ["--phases=coverage", "--exclude-checks=positive_data_acceptance", "--no-color"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout[-6000:]
     still_serves(fuzzed)

@@ -56,7 +56,7 @@ class Gate:
         state |= {"request_id": answer.request_id, "arrived": time.monotonic(), "log": {}}
         try:
             state["client"] = self._client(scope, headers)
-            if scope["method"] in ("POST", "PUT", "PATCH"):
+            if scope["method"] == "POST":
                 receive = await self._whole_body(headers, receive)
             await self._app(scope, receive, answer.send)
         except Disconnected:
@@ -91,11 +91,12 @@ class Gate:
     async def _whole_body(self, headers: Mapping[bytes, bytes], receive: Receive) -> Receive:
         """Read the body; return what the application is to receive from. Raises ``ApiError``."""
         kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-        if kind != b"application/json":
+        length = headers.get(b"content-length", b"0")
+        is_empty = length == b"0" and b"transfer-encoding" not in headers
+        if kind != b"application/json" and not is_empty:
             # Also what keeps foreign web pages out: a browser asks before it sends this type elsewhere.
             raise ApiError(415, "send JSON, with the header Content-Type: application/json")
         most = self._settings.max_body_bytes
-        length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > most:
             raise _too_large(most)
         try:

@@ -65,8 +65,9 @@ def choose(
     """
     _check_combinations(request)
     values: dict[str, Any] = {name: value for name in _SAME if (value := getattr(request, name)) is not None}
-    if values.get("temperature") == 0.0:
-        values = {name: value for name, value in values.items() if name not in _GREEDY_MOOT}
+    moot = {
+        name: values.pop(name) for name in _GREEDY_MOOT if values.get("temperature") == 0.0 and name in values
+    }
     values["max_tokens"] = _max_tokens(request)
     values["logprobs"] = (
         request.num_logprobs if isinstance(request, ChatRequest | CompletionRequest) else None
@@ -82,6 +83,7 @@ def choose(
     values["grammar"] = grammar
     values |= _drafting(request, drafters)
     try:
+        SamplingParams(temperature=1.0, **moot)  # out of range they are wrong all the same
         return Chosen(SamplingParams(**values), request.n or 1)
     except ConfigError as error:
         raise as_api_error(error, _NAMES) from error
