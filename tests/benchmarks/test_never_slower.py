@@ -68,8 +68,9 @@ def test_cases_run_are_kept_and_not_run_again(
     assert stored["chat / 1"]["identical"] == 1.0
     assert stored["mixed, temperature 1.5 / 1"]["identical"] is None
     wrong = stored["always-wrong drafter / 1"]
-    assert (wrong["warnings"], wrong["num_accepted_tokens"]) == (1, 0)
-    assert wrong["num_draft_tokens"] > 0
+    assert wrong["warnings"] == 1
+    assert wrong["num_draft_tokens"] > 50
+    assert wrong["num_accepted_tokens"] < 5, "random weights say anything now and then"
     assert len(wrong["late"]) == 2, "replies of 80 tokens have some behind the 64th"
     assert "| always-wrong drafter | 1 |" in capsys.readouterr().out
     monkeypatch.setattr(never_slower, "run_case", lambda *_: pytest.fail("measured again"))
