@@ -97,11 +97,18 @@ class Composer:
     # ---- streamed ----
 
     async def stream(self) -> AsyncIterator[bytes]:
-        """Yield the frames of the reply. A failure is the last event before the end of the stream."""
-        yield b"".join(self._opening())
+        """Yield the frames of the reply. A failure is the last event before the end of the stream.
+
+        The opening, which has no token, waits for the first step: clients take the first chunk's time for
+        that of the first token (``vllm bench serve`` does).
+        """
+        opening = b"".join(self._opening())
         try:
             async for steps in self.job.steps():
                 frames = [data for part, step in steps for data in self._frames(part, step)]
+                if opening:
+                    frames.insert(0, opening)
+                    opening = b""
                 if frames:
                     yield b"".join(frames)
         except ApiError as error:
