@@ -273,7 +273,7 @@ class Composer:
         if self.is_chat:
             skips = self.request.skip_special_tokens is not False
             return replies.chat_logprobs(pieces, self.tokenizer, wanted, skips)
-        return replies.completion_logprobs(pieces, wanted, offset)
+        return replies.completion_logprobs(pieces, self.tokenizer, wanted, offset)
 
     def _pieces_of(self, part: Part) -> Pieces:
         found = self._pieces.get(part.index)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paceline.errors import PromptError
+from paceline.errors import PromptError, nearest_name
 from paceline.models.loading import ModelFiles
 from paceline.server.errors import ApiError, bad_request
 from paceline.server.schema import ChatRequest, CompletionRequest, Message, Sampling
@@ -20,6 +20,9 @@ from paceline.server.tools import (
     native_messages,
     tell,
 )
+
+if TYPE_CHECKING:
+    from paceline.models.chat_template import ChatTemplate
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,9 @@ class PromptReader:
 
     def chat(self, request: ChatRequest, use: ToolUse | None) -> Prompts:
         """Return the ids of a conversation. Raises ``ApiError``."""
-        ids = self.conversation(request.messages, request.chat_template_kwargs or {}, use)
+        variables = request.chat_template_kwargs or {}
+        self._check_variables(variables)
+        ids = self.conversation(request.messages, variables, use)
         return Prompts((ids,), self._predicted(request))
 
     def conversation(
@@ -63,8 +68,8 @@ class PromptReader:
             self._check_length("messages", sum(map(len, (message.text, *calls))))
         shown = [] if use is None else [described(tool) for tool in use.shown]
         self._check_length("tools", len(str(shown)))
+        template = self._template
         try:
-            template = self._files.chat_template
             if self.form.is_native:
                 plain = native_messages(messages)
                 variables = {**variables, **({"tools": shown} if shown else {})}
@@ -76,13 +81,29 @@ class PromptReader:
         except PromptError as error:
             raise bad_request(str(error), "messages") from error
 
+    def _check_variables(self, given: Mapping[str, Any]) -> None:
+        """Raise ``ApiError`` for a variable that the template does not read: it would do nothing."""
+        for name in given:
+            if name not in self._template.variables:
+                near = nearest_name(name, self._template.variables)
+                raise bad_request(
+                    f"chat_template_kwargs.{name:.60} does nothing, the template does not read it{near}: "
+                    "leave it out",
+                    "chat_template_kwargs",
+                )
+
+    @property
+    def _template(self) -> ChatTemplate:
+        try:
+            return self._files.chat_template
+        except PromptError as error:
+            raise bad_request(str(error), "messages") from error
+
     @cached_property
     def _takes_system(self) -> bool:
         """Whether the template has a place for a system message; some refuse it."""
         try:
-            self._files.chat_template.render(
-                [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}]
-            )
+            self._template.render([{"role": "system", "content": "a"}, {"role": "user", "content": "b"}])
         except PromptError:
             return False
         return True

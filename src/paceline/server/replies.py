@@ -70,19 +70,36 @@ def _entry(token: int, logprob: Logprob, tokenizer: Tokenizer, skip_special: boo
     return {"token": logprob.decoded_token, "logprob": _finite(logprob.logprob), "bytes": list(raw)}
 
 
-def completion_logprobs(pieces: Sequence[Piece], wanted: int, offset: int) -> dict[str, Any]:
-    """Return ``choices[].logprobs`` of a plain completion. ``offset``: characters in front of the pieces."""
+def completion_logprobs(
+    pieces: Sequence[Piece], tokenizer: Tokenizer, wanted: int, offset: int
+) -> dict[str, Any]:
+    """Return ``choices[].logprobs`` of a plain completion. ``offset``: characters in front of the pieces.
+
+    Tokens that hold a part of a character are told by their bytes (``bytes:\\xe2``, OpenAI's way): they would
+    all look the same, and the most likely ones are told apart by how they look.
+    """
     result: dict[str, Any] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
     for piece in pieces:
         if piece.logprob is not None:
             own = piece.logprob[piece.token_id]
-            best = sorted(piece.logprob.values(), key=lambda logprob: logprob.rank)[:wanted]
-            result["tokens"].append(own.decoded_token)
+            best = sorted(piece.logprob.items(), key=lambda item: item[1].rank)[:wanted]
+            result["tokens"].append(_word(piece.token_id, own, tokenizer))
             result["token_logprobs"].append(_finite(own.logprob))
-            result["top_logprobs"].append({other.decoded_token: _finite(other.logprob) for other in best})
+            result["top_logprobs"].append(
+                {_word(token, other, tokenizer): _finite(other.logprob) for token, other in best}
+            )
             result["text_offset"].append(offset)
         offset += len(piece.text)
     return result
+
+
+def _word(token: int, logprob: Logprob, tokenizer: Tokenizer) -> str:
+    raw = tokenizer.token_bytes(token, skip_special=False)
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in raw)
+    return logprob.decoded_token
 
 
 def origins(pieces: Iterable[Piece]) -> list[dict[str, str]]:

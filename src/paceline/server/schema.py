@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
 from paceline.config import MAX_DRAFT_TOKENS, Acceptance
 from paceline.models.chat_template import ROLES
+from paceline.server.unsupported import UNSUPPORTED
 
 MAX_COMPLETIONS = 128
 """OpenAI's bound on ``n``."""
@@ -116,6 +117,10 @@ class Message(Strict):
     tool_calls: Annotated[list[CallMade], Field(max_length=MAX_TOOLS)] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
+    # What clients repeat of a reply's message, empty as it always is here.
+    annotations: Annotated[list[Any], Field(max_length=0)] | None = None
+    audio: None = None
+    function_call: None = None
 
     @property
     def text(self) -> str:
@@ -215,6 +220,14 @@ class Sampling(Strict):
     stream_tokens: bool | None = None
     include_token_origin: bool | None = None
     return_token_ids: bool | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_nulls(cls, given: Any) -> Any:
+        """Take null as "not given" for parameters that are not honoured too: some clients send all names."""
+        if not isinstance(given, dict):
+            return given
+        return {name: value for name, value in given.items() if value is not None or name not in UNSUPPORTED}
 
     @property
     def wants_usage(self) -> bool:
