@@ -18,7 +18,15 @@ from support.served import Served, serving
 openai = pytest.importorskip("openai")
 pytestmark = pytest.mark.real_model
 
-SERVING = Path(__file__).resolve().parents[2] / "docs" / "serving.md"
+ROOT = Path(__file__).resolve().parents[2]
+SERVING = ROOT / "docs" / "serving.md"
+CURLS = [
+    (path.name, command)
+    for path in (ROOT / "README.md", SERVING)
+    for command in re.findall(
+        r"^\$ (curl .*?)\n```", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+]
 MESSAGES: list[Any] = [{"role": "user", "content": "Name three colours of the rainbow."}]
 SCHEMA = {
     "type": "object",
@@ -80,17 +88,21 @@ def test_streams_schemas_calls_and_predictions(client: Any) -> None:
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_the_curl_example_of_the_guide(real: Served) -> None:
-    (command,) = re.findall(
-        r"^\$ (curl .*?)\n```", SERVING.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
-    command = command.replace("http://127.0.0.1:8000", real.url).replace(
-        '"max_tokens": 64', '"max_tokens": 8'
-    )
+@pytest.mark.parametrize(("document", "command"), CURLS)
+def test_the_curl_examples_of_the_documents(real: Served, document: str, command: str) -> None:
+    command = command.replace("http://127.0.0.1:8000", real.url)
     done = subprocess.run(["bash", "-c", command + " -s"], capture_output=True, text=True, check=True)
-    reply = json.loads(done.stdout)
-    assert reply["usage"]["completion_tokens"] == 8
-    assert reply["choices"][0]["message"]["content"]
+    if '"stream": true' in command:
+        frames = done.stdout.strip().split("\n\n")
+        assert frames[-1] == "data: [DONE]"
+        assert json.loads(frames[-2][6:])["usage"]["completion_tokens"] > 0
+        return
+    (choice,) = json.loads(done.stdout)["choices"]
+    assert choice["message"]["content"] or choice["message"]["tool_calls"]
+
+
+def test_both_documents_have_examples() -> None:
+    assert {document for document, _ in CURLS} == {"README.md", "serving.md"}
 
 
 def test_the_python_example_of_the_guide(real: Served) -> None:

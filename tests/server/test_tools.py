@@ -39,7 +39,8 @@ NATIVE = (
     '{"name": <name>, "arguments": <object>}\n</tool_call>\n'
     "{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}<|im_end|>\n{% endif %}"
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content or '' }}"
-    '{% for call in m.tool_calls or [] %}{{ "\n" }}<tool_call>\n{"name": "{{ call.function.name }}", "arguments": '
+    '{% for call in m.tool_calls or [] %}{{ "\n" }}<tool_call>\n'
+    '{"name": "{{ call.function.name }}", "arguments": '
     "{{ call.function.arguments | tojson }}}\n</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
@@ -357,3 +358,16 @@ def test_functions_too_long_for_the_context_are_refused_at_once(served_model: Pa
     long = {"type": "function", "function": {"name": "f", "description": "word " * 100_000}}
     with pytest.raises(ApiError, match=r"tools has .* characters"):
         prompt(served_model, tools=[long])
+
+
+def test_calls_in_parallel_are_the_default_of_models_that_know_them() -> None:
+    def use(form: CallForm, **asked: Any) -> bool:
+        found = tool_use(ChatRequest.model_validate({"messages": HISTORY, "tools": TOOLS, **asked}), form)
+        assert found is not None
+        return found.is_parallel
+
+    for form, default in ((HERMES, True), (GENERIC, False), (LLAMA3, False)):
+        assert use(form) == default
+        assert use(form, parallel_tool_calls=True) == (form is not LLAMA3)
+        assert not use(form, parallel_tool_calls=False)
+        assert not use(form, tool_choice={"type": "function", "function": {"name": "leave"}})

@@ -155,7 +155,9 @@ def tool_use(request: Sampling, form: CallForm) -> ToolUse | None:
         raise bad_request(f"tools names {twice!r} twice: a call could mean either", "tools")
     if choice == "none":
         return None
-    is_parallel = request.parallel_tool_calls is not False and form.separator is not None
+    wanted = request.parallel_tool_calls
+    # A model that calls in a form it was not trained on seldom ends: it repeats its call.
+    is_parallel = (form.is_native if wanted is None else wanted) and form.separator is not None
     if not isinstance(choice, NamedTool):
         return ToolUse(form, tools, tools, choice == "required", is_parallel)
     named = tuple(tool for tool in tools if tool.function.name == choice.function.name)
