@@ -17,8 +17,8 @@ def asked(probing: Probing, gains: list[float]) -> list[bool]:
 def test_without_a_gain_it_is_asked_ever_more_rarely() -> None:
     due = asked(Probing(), [-0.02] * 300)
     assert all(due[:5])
-    assert sum(due[100:]) <= 200 / 16 + 1
-    assert any(due[-17:])
+    assert sum(due[100:]) <= 200 / 32 + 1
+    assert any(due[-33:])
 
 
 def test_one_gain_ends_the_rest() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _FIRST_WORTH = 0.05
 _KEEP = 0.9
-_LONGEST_REST = 16
+_LONGEST_REST = 32  # 16 costs text that nothing predicts 0.2 % more, and finds no more on replayed replies
 
 
 class Probing:

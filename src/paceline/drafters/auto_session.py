@@ -16,13 +16,15 @@ from paceline.drafters.recycle import RecycleSession
 from paceline.drafters.scored_tree import ScoredTree, corrected, graft, likeliest_leaf, merge_trees
 from paceline.drafters.suffix import SuffixSession
 from paceline.drafters.verify_cost import Choice
-from paceline.records import ALONE, BatchLoad, Draft, StepObservation
+from paceline.records import ALONE, EMPTY_DRAFT, BatchLoad, Draft, StepObservation
 from paceline.tree import ROOT
 
 CHEAP_SOURCES = ("prediction", "suffix", "recycle")
 _SURE_LEAF = 0.3  # a path of the head that may begin a copy: less likely ones are not looked up
 _GO_ON, _BEGIN = 0.5, 2.0  # times min_gain: hysteresis
+_HEAD_PYTHON = 0.5  # of ``ask_cost``: what Python does around the head's native call (150 of 460 µs)
 _WHOLE = 8  # nodes of a whole draft: the ledger or the end of the reply may allow fewer for a moment
+_NOTHING, _PLAIN = ScoredTree(), Choice(0, 1.0)  # what sources that rest offer
 
 
 class AutoSession:
@@ -101,14 +103,19 @@ class AutoSession:
         """Return the node count that promises the most tokens per second; often none."""
         self.spent, self._offers, self._is_asked = 0.0, [], False
         if budget <= 0:
-            return self._chosen(ScoredTree(), Choice(0, 1.0), "no budget")
+            return self._silent("no budget")
         if not self._batches.can_pay(self._load, budget):
-            if not self._batches.can_pay(self._load, _WHOLE):
+            if self.wants_states and not self._batches.can_pay(self._load, _WHOLE):
                 self._head.drop()  # its states would be copied in every step of such a batch
-            return self._chosen(ScoredTree(), Choice(0, 1.0), "full batch")
-        tree, choice, is_confident = self._ask_cheap(budget)
+            return self._silent("full batch")
+        if self._probing.is_due():
+            tree, choice, is_confident = self._ask_cheap(budget)
+        else:
+            tree, choice, is_confident = _NOTHING, _PLAIN, False
         if not is_confident and self._head.pays(choice.speed, self._load):
             tree, choice = self._ask_head(tree, budget)
+        elif not self._is_asked:
+            return self._silent("resting")
         return self._chosen(tree, choice, "pays" if choice.count else "does not pay")
 
     def observe(self, step: StepObservation) -> None:
@@ -140,8 +147,6 @@ class AutoSession:
 
     def _ask_cheap(self, budget: int) -> tuple[ScoredTree, Choice, bool]:
         """Return the candidates of the cheap sources, what is best of them, and if they need no other."""
-        if not self._probing.is_due():
-            return ScoredTree(), Choice(0, 1.0), False
         self._catch_up()
         self._is_asked = True
         self.spent = self._options.ask_cost
@@ -172,17 +177,23 @@ class AutoSession:
         gain = cost.min_gain * (_GO_ON if self._active else _BEGIN)
         return cost.best(tree.paths, budget, self.spent, self._load, gain)
 
+    def _silent(self, reason: Reason) -> Draft:
+        """Nobody was asked: as little is done as can be, for most steps of many requests are such."""
+        self._active = False
+        if self._explain:
+            self._decision = Decision((), 0, 0.0, 1.0, 0.0, reason)
+        return EMPTY_DRAFT
+
     def _chosen(self, tree: ScoredTree, choice: Choice, reason: Reason) -> Draft:
         self._active = choice.count > 0
         if self._explain:
-            rested = reason == "does not pay" and not self._is_asked and not len(tree)
             self._decision = Decision(
                 tuple(Candidates(name, len(offer), sum(offer.paths)) for name, offer in self._told()),
                 choice.count,
                 sum(tree.paths[: choice.count]),
                 choice.speed,
                 self.spent,
-                "resting" if rested else reason,
+                reason,
             )
         return tree.draft(choice.count)
 
@@ -195,7 +206,7 @@ class AutoSession:
         grown = self._head.grow(budget, self._load)
         if grown is None:
             return cheap, self._best(cheap, budget)
-        self.spent += self._head.spent
+        self.spent += self._head.spent + _HEAD_PYTHON * self._options.ask_cost
         tree = merge_trees([cheap, self._extended(grown, budget)], budget)
         choice = self._best(tree, budget)
         self._head.promised(choice.speed, tree.paths)
