@@ -175,6 +175,24 @@ def test_a_stopping_server_ends_what_runs_and_takes_nothing_new(served_model: Pa
     assert not served.service.thread.is_alive
 
 
+def test_who_is_cut_off_at_the_end_is_told(served_model: Path) -> None:
+    """A whole reply that is not ready when draining is over: 503, and when to ask again."""
+    llm = LLM(served_model, "none", threads=1)
+    brake = Brake(llm)
+    answers: list[Any] = []
+    with serving(llm, drain_seconds=1) as served:
+        brake.seconds = 0.02
+        thread = threading.Thread(target=lambda: answers.append(served.post("/v1/completions", LONG)))
+        thread.start()
+        while not served.service.num_open:
+            time.sleep(0.01)
+    thread.join()
+    assert answers[0].status_code == 503
+    assert answers[0].json()["error"]["code"] == "stopping"
+    assert "retry-after" in answers[0].headers
+    assert not llm.engine.has_unfinished
+
+
 def test_named_web_pages_may_call(served_model: Path) -> None:
     """A browser asks beforehand, without the key; other pages get no leave."""
     asks = {

@@ -17,11 +17,13 @@ import httpx2
 import pytest
 
 from support.program import RUN, Program
+from support.served import unread
 
 Start = Callable[..., Program]
 COMPLETIONS = "/v1/completions"
 LAST_SECONDS = 20.0
 """Behind ``--drain-seconds``: 10 for a step to end, and what a loaded machine needs to end a process."""
+ENDED = 'request_success_total{engine="0",finished_reason="length",model_name="tiny"} 4.0'
 HANG = """
 import time
 from paceline.executors.cpu import CpuExecutor
@@ -63,6 +65,20 @@ def test_draining_ends_in_time(start: Start) -> None:
             began = time.monotonic()
             assert program.process.wait(60) == 0
             assert time.monotonic() - began < 1 + LAST_SECONDS
+
+
+def test_who_does_not_read_does_not_keep_the_program(start: Start) -> None:
+    """The reply is complete and megabytes of it wait for their reader when the signal comes."""
+    program = start("--drain-seconds", "1", "--drafter", "none")
+    wide = {"n": 4, "logprobs": 20, "max_tokens": 700, "temperature": 1.0, "stream": True}
+    with unread(program.url, COMPLETIONS, {**BODY, **wide}):
+        while ENDED not in metrics(program.url):
+            time.sleep(0.05)
+        program.process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        assert program.process.wait(60) == 0
+        assert time.monotonic() - began < 1 + LAST_SECONDS
+    assert "Traceback" not in "".join(program.lines)
 
 
 def test_a_step_that_hangs_is_reported_and_does_not_keep_the_program(start: Start) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 
@@ -68,6 +71,19 @@ class Brake:
         if self.error is not None:
             raise self.error
         return self._forward(batch)
+
+
+@contextmanager
+def unread(url: str, path: str, body: dict[str, Any]) -> Iterator[socket.socket]:
+    """Ask, through a socket that takes in a kilobyte and then makes the server wait for its reader."""
+    data, address = json.dumps(body).encode(), urlsplit(url)
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
+    with socket.socket() as raw:
+        raw.settimeout(60)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)  # before it connects, or it has no effect
+        raw.connect((address.hostname, address.port))
+        raw.sendall(head.encode() + b"\r\n\r\n" + data)
+        yield raw
 
 
 def write_served_model(folder: Path) -> Path:

@@ -18,7 +18,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from paceline.server import logs
-from paceline.server.errors import ApiError, bad_request
+from paceline.server.errors import ApiError, bad_request, stopping
 from paceline.server.metrics import Metrics
 from paceline.server.settings import ServerSettings
 
@@ -63,6 +63,9 @@ class Gate:
             answer.status = 499
         except ApiError as error:
             await answer.refuse(error)
+        except asyncio.CancelledError:  # the server ends and waits no longer for this one
+            if not answer.has_started:
+                await answer.refuse(stopping())
         finally:
             if answer.status >= 400:
                 self._metrics.count_error(answer.status)
