@@ -325,6 +325,14 @@ def test_template_variables(tmp_path: Path) -> None:
 # ---- nothing is left out ----
 
 
+def test_the_guide_lists_every_name() -> None:
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "serving.md").read_text(encoding="utf-8")
+    names = {*ChatRequest.model_fields, *CompletionRequest.model_fields, *UNSUPPORTED}
+    missing = {name for name in names if f"`{name}`" not in guide and not name.startswith("guided_")}
+    assert not missing
+    assert "`guided_*`" in guide
+
+
 def test_every_field_has_a_test() -> None:
     fields = set(ChatRequest.model_fields) | set(CompletionRequest.model_fields)
     assert fields == set(CHECKS) | set(AS_THE_LIBRARY)
