@@ -65,6 +65,7 @@ class AutoDrafter:
         prediction = self._prediction.start(context) if context.prediction else None
         head = None if self.head is None else self.head.start(context)
         return AutoSession(
+            len(context.prompt_token_ids),
             self.options,
             self._batches,
             prediction,

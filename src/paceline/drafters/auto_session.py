@@ -30,7 +30,8 @@ _NOTHING, _PLAIN = ScoredTree(), Choice(0, 1.0)  # what sources that rest offer
 class AutoSession:
     """Drafting for one request from whatever pays.
 
-    ``spent``: what drafting has cost in this step, in one-row target forwards.
+    ``length``: tokens of the prompt. ``spent``: what drafting has cost in this step, in one-row target
+    forwards.
     """
 
     __slots__ = (
@@ -40,6 +41,7 @@ class AutoSession:
         "_explain",
         "_head",
         "_is_asked",
+        "_length",
         "_load",
         "_offers",
         "_options",
@@ -54,6 +56,7 @@ class AutoSession:
 
     def __init__(
         self,
+        length: int,
         options: AutoOptions,
         batches: BatchLimits,
         prediction: PredictionSession | None,
@@ -63,6 +66,7 @@ class AutoSession:
         head_failed: Callable[[Exception], None],
         explain: bool = False,
     ) -> None:
+        self._length = length
         self._options = options
         self._batches = batches
         self._prediction = prediction
@@ -123,6 +127,7 @@ class AutoSession:
         self._head.observe(step)
         if not step.committed:
             return
+        self._length += len(step.committed)
         for name, tree in self._offers:
             self.estimates[name].learn_tree(tree.tokens, tree.parents, tree.paths, step.committed)
         self._offers = []
@@ -175,7 +180,7 @@ class AutoSession:
         """Drafting that goes on may promise a little less than drafting that begins again."""
         cost = self._options.verify_cost
         gain = cost.min_gain * (_GO_ON if self._active else _BEGIN)
-        return cost.best(tree.paths, budget, self.spent, self._load, gain)
+        return cost.best(tree.paths, budget, self.spent, self._load, gain, self._length)
 
     def _silent(self, reason: Reason) -> Draft:
         """Nobody was asked: as little is done as can be, for most steps of many requests are such."""

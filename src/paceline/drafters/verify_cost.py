@@ -6,10 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from paceline.config import check_float, check_int
 from paceline.control.default_costs import CONSERVATIVE_RATIOS
 from paceline.errors import ConfigError
 from paceline.records import ALONE, BatchLoad
 from paceline.theory.cost_table import CostTable
+from paceline.theory.planner import best_count
 
 _TABLE_ROWS = 64  # of a cost table that a view holds: a full batch and its drafts
 
@@ -26,13 +28,18 @@ class Choice:
 class VerifyCost:
     """The verify cost curve r(M): time of a forward with M rows ÷ time with one row.
 
-    ``ratios[M - 1]`` is r(M), measured with logits for every row. Past its end the curve goes on with its
-    mean slope. ``min_gain``: drafting must promise at least this much speed-up over plain decoding (0.02: two
-    per cent) to be done at all, because estimates are noisy and a draft that does not pay costs.
+    ``ratios[M - 1]`` is r(M), measured with logits for every row and ``context`` tokens in the cache. Past
+    its end the curve goes on with its mean slope. ``min_gain``: drafting must promise at least this much speed-up
+    over plain decoding (0.02: two per cent) to be done at all, because estimates are noisy and a draft that
+    does not pay costs. ``per_sequence_token``, ``per_row_token``: what each further token of cache adds for a
+    request and for each of its rows, in steps of one row.
     """
 
     ratios: tuple[float, ...] = CONSERVATIVE_RATIOS
     min_gain: float = 0.02
+    context: int = 0
+    per_sequence_token: float = 0.0
+    per_row_token: float = 0.0
 
     def __post_init__(self) -> None:
         if not self.ratios or not all(math.isfinite(r) and r > 0 for r in self.ratios):
@@ -41,6 +48,9 @@ class VerifyCost:
             )
         if not 0 <= self.min_gain < 1:
             raise ConfigError(f"min_gain={self.min_gain!r} must be a number from 0 to below 1")
+        check_int("verify_cost: context", self.context, 0)
+        for name in ("per_sequence_token", "per_row_token"):
+            check_float(f"verify_cost: {name}", getattr(self, name), 0.0, 1.0)
 
     def at(self, rows: int) -> float:
         """Return r(rows) relative to r(1)."""
@@ -69,31 +79,35 @@ class VerifyCost:
         spent: float = 0.0,
         load: BatchLoad = ALONE,
         min_gain: float | None = None,
+        context: int = 0,
     ) -> Choice:
         """Return how many of the first ``limit`` nodes to draft, and the speed that promises.
 
         ``paths``: falling probabilities that each node's whole path is accepted. ``spent``: what drafting
-        has cost already, in one-row forwards. With R rows in the forward and a plain token's price s, a step
-        that verifies n nodes commits 1 + sum(paths[:n]) tokens on average, for s + spent + r(R + n) - r(R);
-        the best n maximises their quotient times s. It is 0 unless that is at least ``min_gain`` faster than
-        verifying nothing (the curve's own unless given).
+        has cost already, in one-row forwards. ``context``: tokens the request has in the cache. With R rows
+        in the forward and a plain token's price s, a step that verifies n nodes commits 1 + sum(paths[:n])
+        tokens on average, for s + spent + r(R + n) - r(R); the best n maximises their quotient times s. It is
+        0 unless that is at least ``min_gain`` faster than verifying nothing (the curve's own unless given).
         """
-        share, base = self.share(load), self.at(load.num_rows)
-        plain = share / (share + spent)
+        beyond = max(0, context - self.context)
+        row = self.per_row_token * beyond
+        share = self.share(load) + self.per_sequence_token * beyond + row
+        fixed = share + spent - self.at(load.num_rows)
+        nodes = range(1, min(limit, len(paths)) + 1)
+        costs = [fixed + self.at(load.num_rows + count) + count * row for count in nodes]
         gain = self.min_gain if min_gain is None else min_gain
-        best, best_count, expected = plain * (1.0 + gain), 0, 1.0
-        for count, path in enumerate(paths[:limit], start=1):
-            expected += path
-            speed = expected * share / (share + spent + self.at(load.num_rows + count) - base)
-            if speed > best:
-                best, best_count = speed, count
-        return Choice(best_count, best if best_count else plain)
-
-    def best_count(self, paths: Sequence[float], limit: int) -> int:
-        """Return how many of the first ``limit`` nodes to draft; 0 when drafting does not pay."""
-        return self.best(paths, limit).count
+        plain = 1.0 / (share + spent)
+        count, speed = best_count(paths[: len(costs)], costs, 1.0, plain * (1.0 + gain))
+        return Choice(count, share * (speed if count else plain))
 
     @classmethod
     def of(cls, table: CostTable, min_gain: float = 0.02) -> VerifyCost:
         """Return the view of a measured table: the time of whole steps, their fixed part included."""
-        return cls(table.step_ratios(_TABLE_ROWS), min_gain)
+        step = 1.0 + table.step_cost
+        return cls(
+            table.step_ratios(_TABLE_ROWS),
+            min_gain,
+            table.context,
+            table.per_sequence_token / step,
+            table.per_row_token / step,
+        )
