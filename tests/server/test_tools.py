@@ -342,6 +342,14 @@ def test_a_template_that_knows_none_is_told_in_words(served_model: Path) -> None
         assert plain == text[text.index("<|im_start|>user") :]
 
 
+def test_tokens_of_a_chat_with_functions_can_be_counted(calling: Served) -> None:
+    asked = {"messages": BODY["messages"], "tools": TOOLS}
+    counted = calling.post("/tokenize", asked).json()
+    reply = calling.post(CHATS, {**asked, "max_tokens": 1, "return_token_ids": True}).json()
+    assert counted["tokens"] == reply["choices"][0]["prompt_token_ids"]
+    assert calling.post("/tokenize", {"prompt": "a", "tools": TOOLS}).json()["error"]["param"] == "tools"
+
+
 def test_a_system_message_is_kept_and_one_that_is_refused_avoided(tmp_path: Path, served_model: Path) -> None:
     system = {"role": "system", "content": "Be brief."}
     text = prompt(served_model, tools=TOOLS, messages=[system, *HISTORY])

@@ -111,6 +111,8 @@ class Api:
         self.service.model_named(body.model)
         if (body.prompt is None) == (body.messages is None):
             raise bad_request("give one of prompt and messages", "prompt")
+        if body.tools and body.messages is None:
+            raise bad_request("tools does nothing without messages: leave it out", "tools")
         ids = await self.service.prepare(partial(self._tokenize, body))
         result = {
             "count": len(ids),
@@ -124,7 +126,8 @@ class Api:
     def _tokenize(self, body: TokenizeRequest) -> tuple[int, ...]:
         if body.messages is not None:
             variables = {"add_generation_prompt": body.add_generation_prompt}
-            return self._reader.conversation(body.messages, variables)
+            shown = ToolUse(self._reader.form, tuple(body.tools)) if body.tools else None
+            return self._reader.conversation(body.messages, variables, shown)
         return self._reader.plain(body.prompt or "", None if body.add_special_tokens else False)
 
     async def detokenize(self, body: DetokenizeRequest) -> dict[str, str]:

@@ -291,11 +291,12 @@ class CompletionRequest(Sampling):
 
 
 class TokenizeRequest(Strict):
-    """``POST /tokenize``: text, or messages under the model's template."""
+    """``POST /tokenize``: text, or messages under the model's template, with ``tools`` as a chat has them."""
 
     model: str | None = None
     prompt: Text | None = None
     messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS)] | None = None
     add_special_tokens: bool = True
     add_generation_prompt: bool = True
     return_token_strs: bool = False

@@ -84,9 +84,9 @@ class ToolUse:
 
     form: CallForm
     shown: tuple[Tool, ...]
-    callable: tuple[Tool, ...]
-    is_forced: bool
-    is_parallel: bool
+    callable: tuple[Tool, ...] = ()
+    is_forced: bool = False
+    is_parallel: bool = False
 
     def grammar(self, body: Mapping[str, Any] | None) -> str:
         """Return what replies follow, in the notation that ``llguidance`` made of Lark's.
