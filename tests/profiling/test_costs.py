@@ -12,7 +12,7 @@ from paceline import LLM, SamplingParams
 from paceline.control.default_costs import CONSERVATIVE_COSTS
 from paceline.errors import ConfigError
 from paceline.profiling import costs
-from paceline.profiling.store import Profile
+from paceline.profiling.store import FORMAT, Profile
 from paceline.theory.cost_table import MEASURED_ROWS
 from support.tiny_models import write_tiny_gguf
 
@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder; little time per part, since the tiny model needs none."""
     monkeypatch.setenv("PACELINE_CACHE", str(tmp_path))
-    for name in ("_FORWARD_SECONDS", "_STEP_SECONDS", "_CHEAP_SECONDS", "_PART_SECONDS"):
+    for name in ("_FORWARD_SECONDS", "_CHEAP_SECONDS", "_PART_SECONDS"):
         monkeypatch.setattr(costs, name, 0.1)
     return tmp_path
 
@@ -116,7 +116,7 @@ def test_a_profile_from_another_machine_is_refused(model: Path, tmp_path: Path) 
     llm = LLM(model, "none", threads=1)
     key = {**llm.costs.key.to_json(), "cpu": "another one"}
     profile = {
-        "format": 1,
+        "format": FORMAT,
         "key": key,
         "measured_at": "",
         "model_name": "",
@@ -142,7 +142,7 @@ def test_a_damaged_profile_is_measured_again_with_one_warning(
     LLM(model, "auto", threads=1, profile="auto")
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "damaged" in caplog.text
-    assert json.loads(path.read_text(encoding="utf-8"))["format"] == 1
+    assert json.loads(path.read_text(encoding="utf-8"))["format"] == FORMAT
 
 
 @pytest.mark.usefixtures("cache")

@@ -69,7 +69,7 @@ def test_a_profile_from_elsewhere_is_refused(
 
 @pytest.mark.parametrize(
     "content",
-    ["", "{", "[]", "null", '{"format": 1}', json.dumps({**PROFILE.to_json(), "format": 2}), "\x00"],
+    ["", "{", "[]", "null", '{"format": 2}', json.dumps({**PROFILE.to_json(), "format": 1}), "\x00"],
 )
 def test_a_damaged_file_is_one_warning(path: Path, caplog: pytest.LogCaptureFixture, content: str) -> None:
     path.parent.mkdir()

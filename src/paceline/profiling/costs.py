@@ -28,7 +28,6 @@ from paceline.executors.cpu import CpuExecutor
 from paceline.profiling.drafting import BUDGET, DraftTimes, measure_cheap, measure_draft_model, measure_head
 from paceline.profiling.machine import ProfileKey, cpu_name, paceline_version
 from paceline.profiling.progress import Progress, measuring
-from paceline.profiling.step_time import measure_step
 from paceline.profiling.store import Profile, load_stored, read_profile, require_key, save, stored_path
 from paceline.profiling.timing import interleaved, typical
 from paceline.profiling.verify_curve import measure_forward, slots_wanted
@@ -43,8 +42,7 @@ Row = Callable[[], FloatArray]
 Setting = Literal["auto", "off"] | Path
 
 # Seconds of each part; together with loading and the first warm forwards they stay under ten.
-_FORWARD_SECONDS = 4.0
-_STEP_SECONDS = 0.4
+_FORWARD_SECONDS = 4.5
 _CHEAP_SECONDS = 0.25
 _PART_SECONDS = 1.2
 _SCRATCH_BYTES = 64 << 20
@@ -229,9 +227,8 @@ class _Bench:
     def base(self, progress: Progress) -> Profile:
         """Return a profile of everything but drafters with weights."""
         target, scratch = self._target, self._scratch
-        forward = measure_forward(scratch, self._slots, _FORWARD_SECONDS, _share(progress, 0.0, 0.75))
-        step = measure_step(scratch, target.decoder, forward.row_seconds, _STEP_SECONDS)
-        progress(0.8)
+        share = _share(progress, 0.0, 0.8)
+        forward = measure_forward(scratch, target.decoder, self._slots, _FORWARD_SECONDS, share)
         drafts: dict[str, DraftCost] = {}
         seconds: dict[str, float] = {}
         for name, times in self._cheap().items():
@@ -240,7 +237,7 @@ class _Bench:
         table = CostTable(
             forward.verify,
             forward.row_seconds,
-            step,
+            forward.step_seconds,
             drafts,
             forward.context,
             forward.per_sequence_token,

@@ -22,7 +22,12 @@ from paceline.theory.cost_table import DraftCost
 from paceline.tree import ROOT
 
 BUDGET = 7
-_PERIOD = 40  # tokens of the text that repeats, so that copying drafters find something
+_WORDS = 40  # different tokens of the text that copying drafters are measured on
+_FOLLOWERS = (
+    0.7,
+    0.2,
+    0.1,
+)  # how often each of a token's followers comes: drafts are right in part, as in use
 _CATCH_UP = 3  # pairs that a head has missed since its last draft: what a good step commits
 _PAIRS = 128
 _LEVELS = 7
@@ -50,16 +55,18 @@ class DraftTimes:
 def measure_cheap(
     drafter: Drafter, vocab_size: int, between: Callable[[], FloatArray], seconds: float
 ) -> DraftTimes:
-    """Measure proposing and observing over a text that repeats, so that every draft is a full one.
+    """Measure proposing and observing over a text that repeats in part, as texts do.
 
     ``between`` runs a one-row forward of the target and returns its logits [1, V]: drafting does not happen
     in warm caches. The successors that some drafters ask for are counted as theirs, for each verified row.
     """
-    text = _text(vocab_size)
-    follower = dict(zip(text, (*text[1:], text[0]), strict=True))
-    wanted, root = drafter.capabilities.num_top_tokens, text[0]
-    session = drafter.start(DraftContext("profile", tuple(text * 3), _Argmax(), tuple(text * 8)))
-    session.observe(_observation(EMPTY_DRAFT, (root,), text[-1], follower, between(), wanted))
+    text, follower = _text(vocab_size)
+    wanted, place = drafter.capabilities.num_top_tokens, _PAIRS
+    prediction = text[place:] if drafter.name == "prediction" else ()
+    session = drafter.start(DraftContext("profile", text[:place], _Argmax(), prediction))
+    session.observe(
+        _observation(EMPTY_DRAFT, text[place : place + 1], text[place - 1], follower, between(), wanted)
+    )
     spent: list[float] = []
     start = time.perf_counter()
     while len(spent) < _MOST_TURNS and (len(spent) < 2 or time.perf_counter() - start < seconds):
@@ -67,12 +74,12 @@ def measure_cheap(
         begin = time.perf_counter()
         draft = session.propose(BUDGET)
         drafted = time.perf_counter() - begin
-        committed = _committed(draft, root, follower)
-        step = _observation(draft, committed, root, follower, logits, wanted)
+        committed = _committed(draft, text[place + 1 :])
+        step = _observation(draft, committed, text[place], follower, logits, wanted)
         begin = time.perf_counter()
         session.observe(step)
         spent.append(drafted + time.perf_counter() - begin)
-        root = committed[-1]
+        place += len(committed)
     session.stop()
     asked = typical(spent)
     row = _successor_seconds(between, wanted) if wanted else 0.0
@@ -94,8 +101,8 @@ def measure_draft_model(
     drafter: DraftModelDrafter, vocab_size: int, between: Callable[[], FloatArray], seconds: float
 ) -> DraftTimes:
     """Measure chains of 1 and of 5 drafted tokens behind full acceptance: catch-up and a draft step each."""
-    text = _text(vocab_size)
-    session = drafter.start(DraftContext("profile", tuple((text * _PAIRS)[:_PAIRS]), _Argmax()))
+    text, _ = _text(vocab_size)
+    session = drafter.start(DraftContext("profile", text[:_PAIRS], _Argmax()))
     spent: dict[int, list[float]] = {1: [], 5: []}
 
     def propose(length: int) -> None:
@@ -180,21 +187,28 @@ class _Argmax:
         return (best if ids is None else int(ids[best])), None
 
 
-def _text(vocab_size: int) -> list[int]:
-    """Return one period of a text; its tokens all differ."""
-    tokens: list[int] = np.random.default_rng(0).permutation(vocab_size)[:_PERIOD].tolist()
-    return tokens
+def _text(vocab_size: int) -> tuple[tuple[int, ...], dict[int, int]]:
+    """Return a text long enough for all turns, and each token's likeliest follower in it."""
+    rng = np.random.default_rng(0)
+    words: list[int] = rng.permutation(vocab_size)[:_WORDS].tolist()
+    followers = {word: rng.choice(words, len(_FOLLOWERS)).tolist() for word in words}
+    text = [words[0]]
+    for rank in rng.choice(
+        len(_FOLLOWERS), _PAIRS + _MOST_TURNS * (BUDGET + 1) + BUDGET, p=_FOLLOWERS
+    ).tolist():
+        text.append(followers[text[-1]][rank])
+    return tuple(text), {word: ranked[0] for word, ranked in followers.items()}
 
 
-def _committed(draft: Draft, root: int, follower: Mapping[int, int]) -> tuple[int, ...]:
-    """Return the drafted path that goes on with the text, and the text's next token."""
-    committed, node = [follower[root]], ROOT
+def _committed(draft: Draft, text: Sequence[int]) -> tuple[int, ...]:
+    """Return the drafted path that goes on with ``text``, and the text's next token."""
+    count, node = 0, ROOT
     while True:
-        hits = [child for child in draft.tree.children(node) if draft.tree.tokens[child] == committed[-1]]
+        hits = [child for child in draft.tree.children(node) if draft.tree.tokens[child] == text[count]]
+        count += 1
         if not hits:
-            return tuple(committed)
+            return tuple(text[:count])
         node = hits[0]
-        committed.append(follower[committed[-1]])
 
 
 def _observation(

@@ -1,48 +1,132 @@
-"""The fixed time of a step: what the engine does around the forward."""
+"""What a step of the engine takes by its rows: the forward where it runs in use, and the work around it.
+
+A forward in a loop of its own finds its weights and activations warmer than one behind the engine's Python,
+and each drafted row costs more than its forward: it is laid into the batch, judged and committed. So whole
+steps are timed, of one greedy request whose drafts are right in their first half and wrong in the other.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
 from paceline.config import EngineConfig, SpecConfig
+from paceline.drafters.base import Drafter, DrafterCapabilities, TokenSampler
 from paceline.drafters.none import NoneDrafter
+from paceline.drafters.scripted import ScriptedDrafter
 from paceline.engine.engine import Engine
 from paceline.engine.text import TokenDecoder
 from paceline.executors.base import Executor, ForwardBatch
 from paceline.profiling.timing import typical
-from paceline.records import FloatArray, IntArray
+from paceline.records import Draft, FloatArray
 from paceline.sampling.params import SamplingParams
 
-_PROMPT = 8
-_MOST_STEPS = 48
-_LEAST_STEPS = 4
+_MOST_TURNS = 40
+_LEAST_TURNS = 2
 
 
-def measure_step(executor: Executor, decoder: TokenDecoder, row_seconds: float, seconds: float) -> float:
-    """Return the seconds of a plain greedy step of one request outside the forward.
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Seconds by the rows of a step: of its forward, and of all else in it. Both have the same keys."""
 
-    Runs on the model itself: between two forwards that stream all weights through the caches, Python is
-    slower than in a loop of its own. ``executor`` is used by nobody else.
+    forward: dict[int, float]
+    outside: dict[int, float]
+
+
+def tokens_written(rows: Sequence[int]) -> int:
+    """Return how many tokens a turn writes, the one behind the prompt included."""
+    return 1 + sum(1 + _right(m) for m in rows)
+
+
+def measure_steps(
+    executor: Executor,
+    decoder: TokenDecoder,
+    rows: Sequence[int],
+    context: int,
+    seconds: float,
+    progress: Callable[[float], None] = lambda share: None,
+) -> StepTimes:
+    """Time steps with each of ``rows`` rows behind ``context`` tokens and more, about ``seconds`` long.
+
+    A turn takes each width once, every second turn backwards. ``executor`` is used by nobody else and has
+    room for ``context + tokens_written(rows) + max(rows)`` slots.
     """
-    steps = int(max(_LEAST_STEPS, min(_MOST_STEPS, seconds / (2 * row_seconds))))
-    room = min(executor.max_context, executor.num_blocks * executor.block_size)
-    steps = min(steps, room - _PROMPT - 1)
-    if steps < 1:
-        return 0.0
-    timed = _TimedExecutor(executor)
-    config = EngineConfig(room, enable_prefix_caching=False)
-    engine = Engine(timed, decoder, (), lambda name: NoneDrafter(), SpecConfig("none"), config)
-    prompt = np.random.default_rng(0).integers(0, executor.vocab_size, _PROMPT).tolist()
-    engine.add_request("profile", prompt, SamplingParams(temperature=0, max_tokens=steps, ignore_eos=True))
-    outside: list[float] = []
-    while engine.has_unfinished:
-        timed.seconds, begin = 0.0, time.perf_counter()
-        engine.step()
-        outside.append(time.perf_counter() - begin - timed.seconds)
-    return typical(outside)
+    run = _Run(executor, decoder, rows, context)
+    begin = time.perf_counter()
+    for turn in range(_MOST_TURNS):
+        run.turn(rows if turn % 2 == 0 else rows[::-1])
+        spent = time.perf_counter() - begin
+        progress(min(1.0, max((turn + 1) / _MOST_TURNS, spent / seconds)))
+        if spent >= seconds and turn + 1 >= _LEAST_TURNS:
+            break
+    return StepTimes(
+        {m: typical([forward for forward, _ in times]) for m, times in run.times.items()},
+        {m: typical([outside for _, outside in times]) for m, times in run.times.items()},
+    )
+
+
+def _right(num_rows: int) -> int:
+    """Return how many nodes of the draft of such a step are right: about as many as in use."""
+    return (num_rows - 1) // 2
+
+
+class _Run:
+    """Requests that repeat one greedy reply, each time in steps of other widths."""
+
+    def __init__(self, executor: Executor, decoder: TokenDecoder, rows: Sequence[int], context: int) -> None:
+        self.times: dict[int, list[tuple[float, float]]] = {m: [] for m in rows}
+        self._timed = _TimedExecutor(executor)
+        room = min(executor.max_context, executor.num_blocks * executor.block_size)
+        self._drafter = ScriptedDrafter(self._draft, DrafterCapabilities())
+        drafters: dict[str, Drafter] = {"none": NoneDrafter(), "rows": self._drafter}
+        timed = cast(Executor, self._timed)
+        self._engine = Engine(
+            timed, decoder, (), drafters.__getitem__, SpecConfig("none"), EngineConfig(room)
+        )
+        self._vocab_size = executor.vocab_size
+        self._prompt: list[int] = np.random.default_rng(0).integers(0, self._vocab_size, context).tolist()
+        self._drafting = SamplingParams(
+            temperature=0,
+            ignore_eos=True,
+            max_tokens=room - context,
+            drafter="rows",
+            num_draft_tokens=max(rows) - 1,
+        )
+        self._reply: tuple[int, ...] = self._write(tokens_written(rows))
+
+    def _write(self, length: int) -> tuple[int, ...]:
+        """Return the greedy reply. It warms everything up, and the prompt stays in the prefix cache."""
+        params = SamplingParams(temperature=0, ignore_eos=True, max_tokens=length)
+        self._engine.add_request("reply", self._prompt, params)
+        ended = None
+        while ended is None:
+            ended = next((output.completion for output in self._engine.step()), None)
+        return ended.token_ids
+
+    def turn(self, widths: Sequence[int]) -> None:
+        """Time one step of each width, in order."""
+        self._width = 1  # nothing is drafted behind the prompt
+        self._engine.add_request("steps", self._prompt, self._drafting)
+        known = self._drafter.sessions["steps"].known
+        while len(known) == len(self._prompt):
+            self._engine.step()
+        for self._width in widths:
+            self._timed.seconds, begin = 0.0, time.perf_counter()
+            self._engine.step()
+            spent = time.perf_counter() - begin
+            self.times[self._width].append((self._timed.seconds, spent - self._timed.seconds))
+        self._engine.abort("steps")
+
+    def _draft(self, known: tuple[int, ...], budget: int, sampler: TokenSampler) -> Draft:
+        """Return a chain for a step of the present width, right as far as ``_right`` says."""
+        place = len(known) - len(self._prompt)
+        right = self._reply[place : place + _right(self._width)]
+        wrong = (self._reply[place + len(right)] + 1) % self._vocab_size
+        return Draft.chain([*right, *[wrong] * (self._width - 1 - len(right))])
 
 
 class _TimedExecutor:
@@ -52,38 +136,11 @@ class _TimedExecutor:
         self._executor = executor
         self.seconds = 0.0
 
-    @property
-    def vocab_size(self) -> int:
-        return self._executor.vocab_size
-
-    @property
-    def max_context(self) -> int:
-        return self._executor.max_context
-
-    @property
-    def block_size(self) -> int:
-        return self._executor.block_size
-
-    @property
-    def num_blocks(self) -> int:
-        return self._executor.num_blocks
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executor, name)
 
     def forward(self, batch: ForwardBatch) -> FloatArray:
         begin = time.perf_counter()
         logits = self._executor.forward(batch)
         self.seconds += time.perf_counter() - begin
         return logits
-
-    def forward_with_states(
-        self, batch: ForwardBatch, layers: Sequence[int]
-    ) -> tuple[FloatArray, FloatArray]:
-        begin = time.perf_counter()
-        answer = self._executor.forward_with_states(batch, layers)
-        self.seconds += time.perf_counter() - begin
-        return answer
-
-    def move_slots(self, source: IntArray, destination: IntArray) -> None:
-        self._executor.move_slots(source, destination)
-
-    def first_layers(self, num_layers: int, num_blocks: int) -> Executor:
-        return self._executor.first_layers(num_layers, num_blocks)

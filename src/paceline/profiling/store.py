@@ -19,7 +19,8 @@ from paceline.theory.cost_table import CostTable
 
 logger = logging.getLogger("paceline.profiling")
 
-FORMAT = 1
+FORMAT = 2
+"""2: r(M) of whole steps. Profiles of format 1 hold that of bare forwards, and are measured again."""
 _FIELDS = {"format", "key", "measured_at", "model_name", "table", "drafters", "parts"}
 
 

@@ -1,20 +1,26 @@
-"""r(M): the time of a forward by its rows, and what a long context adds."""
+"""r(M): the time of a step by its rows, and what a long context adds."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from paceline.engine.text import TokenDecoder
+from paceline.errors import ConfigError
 from paceline.executors.base import Executor, ForwardBatch
+from paceline.profiling.step_time import measure_steps, tokens_written
 from paceline.profiling.timing import interleaved, rising, typical
 from paceline.theory.cost_table import MEASURED_ROWS
 
 CONTEXT = 128
+_SHORT_CONTEXT = 16
 LONG_CONTEXT = 1024
 _LONG_ROWS = (1, 8)
+_LONG_SHARE = 0.2
+"""Share of the time for what a long context adds."""
 _TURNS = 40
 _LEAST_TURNS = 4
 _FILLED = 16
@@ -27,60 +33,54 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class ForwardCosts:
-    """The forward's part of a :class:`~paceline.theory.cost_table.CostTable`, fields as there.
-
-    ``turns``: how often each was measured.
-    """
+    """What a :class:`~paceline.theory.cost_table.CostTable` holds besides drafters; fields as there."""
 
     verify: tuple[tuple[int, float], ...]
     row_seconds: float
+    step_seconds: float
     context: int
     per_sequence_token: float
     per_row_token: float
-    turns: int
 
 
 def slots_wanted(max_context: int, token_bytes: int, memory: int) -> int:
     """Return the slots of the cache to measure in: as many as ``memory`` bytes hold, up to the long context.
 
-    Never fewer than the widest forward behind the usual context needs, as far as the model reaches.
+    Never fewer than all widths behind the usual context need, as far as the model reaches.
     """
-    least = min(CONTEXT + MEASURED_ROWS[-1], max_context)
+    least = min(CONTEXT + _room(MEASURED_ROWS), max_context)
     most = min(LONG_CONTEXT + _LONG_ROWS[-1], max_context)
     return max(least, min(most, memory // max(1, token_bytes)))
 
 
-def measure_forward(executor: Executor, slots: int, seconds: float, progress: Progress) -> ForwardCosts:
-    """Measure forwards of an executor that nothing else uses, whose cache has ``slots`` slots.
+def _room(rows: Sequence[int]) -> int:
+    """Return the slots behind the prompt in which steps of these widths are measured."""
+    return tokens_written(rows) + max(rows)
 
-    Takes about ``seconds``; a model so slow that one turn takes longer gets one turn of few widths.
+
+def measure_forward(
+    executor: Executor, decoder: TokenDecoder, slots: int, seconds: float, progress: Progress
+) -> ForwardCosts:
+    """Measure steps on an executor that nothing else uses, whose cache has ``slots`` slots.
+
+    Takes about ``seconds``; a model so slow that one turn takes longer gets few turns of few widths. Raises
+    ``ConfigError`` when the slots do not even hold steps of one row.
     """
-    blocks = range(-(-slots // executor.block_size))
     tokens = np.random.default_rng(0).integers(0, executor.vocab_size, slots, dtype=np.int32)
-    _fill(executor, tokens, slots)
-    context = max(0, min(CONTEXT, slots - MEASURED_ROWS[-1]))
-    far = slots - _LONG_ROWS[-1]
-    one = _chain(tokens, 1, context, blocks)
-    executor.forward(one)
-    begin = time.perf_counter()
-    executor.forward(one)
-    rows = _affordable(time.perf_counter() - begin, seconds, slots - context)
-    jobs = {(m, context): _chain(tokens, m, context, blocks) for m in rows}
-    if far >= 2 * CONTEXT:
-        jobs.update({(m, far): _chain(tokens, m, far, blocks) for m in _LONG_ROWS})
-    times = interleaved(
-        {key: _runner(executor, batch) for key, batch in jobs.items()}, _TURNS, seconds, progress
-    )
-    found = {key: typical(values) for key, values in times.items()}
-    curve = rising([found[m, context] for m in rows])
-    sequence, row = _long_context(found, context, far)
+    one_row, sequence, row = _long_context(executor, tokens, _LONG_SHARE * seconds)
+    rest = (1.0 - _LONG_SHARE) * seconds
+    rows, context = _affordable(one_row, rest, slots)
+    times = measure_steps(executor, decoder, rows, context, rest, progress)
+    step = times.outside[1]
+    # What a step takes longer with more rows, outside its forward too, is the price of these rows.
+    curve = rising([times.forward[m] + times.outside[m] - step for m in rows])
     return ForwardCosts(
-        verify=tuple((m, value / curve[0]) for m, value in zip(rows, curve, strict=True)),
-        row_seconds=curve[0],
-        context=context,
-        per_sequence_token=sequence / curve[0],
-        per_row_token=row / curve[0],
-        turns=len(times[1, context]),
+        tuple((m, value / curve[0]) for m, value in zip(rows, curve, strict=True)),
+        curve[0],
+        step,
+        context,
+        sequence / curve[0],
+        row / curve[0],
     )
 
 
@@ -102,22 +102,48 @@ def _runner(executor: Executor, batch: ForwardBatch) -> Callable[[], object]:
     return lambda: executor.forward(batch)
 
 
-def _affordable(one_row: float, seconds: float, most: int) -> tuple[int, ...]:
-    """Return the first set of row counts of which a few turns fit into ``seconds``."""
-    sets = [tuple(m for m in rows if m <= most) for rows in _ROW_SETS]
-    for rows in sets:
-        # On the processor r(M) stays below 1 + M / 5 or so; it only decides how much is measured.
+def _affordable(one_row: float, seconds: float, slots: int) -> tuple[tuple[int, ...], int]:
+    """Return the first set of row counts of which a few turns fit into ``seconds``, and the context to use.
+
+    On the processor r(M) stays below 1 + M / 5 or so; it only decides how much is measured.
+    """
+    wanted = CONTEXT if one_row * (1 + CONTEXT / 5) <= seconds / 4 else _SHORT_CONTEXT
+    for rows in _ROW_SETS:
         turn = one_row * sum(1 + m / 5 for m in rows)
-        if _LEAST_TURNS * turn <= seconds:
-            return rows
-    return sets[-1]
+        if _LEAST_TURNS * turn + one_row * tokens_written(rows) <= seconds:
+            break
+    while _room(rows) >= slots:
+        rows = rows[:-1]
+        if not rows:
+            raise ConfigError(f"a cache of {slots} tokens is too small to measure in")
+    return rows, min(wanted, slots - _room(rows))
 
 
-def _long_context(found: dict[tuple[int, int], float], near: int, far: int) -> tuple[float, float]:
-    """Return the seconds that a token of cache adds per sequence and per row: two unknowns, two slopes."""
+def _long_context(
+    executor: Executor, tokens: np.ndarray[tuple[int], np.dtype[np.int32]], seconds: float
+) -> tuple[float, float, float]:
+    """Return the seconds of a forward with one row, and those that a token of cache adds to it.
+
+    The latter per sequence and per row: two unknowns, two slopes. Both 0 where no long context fits.
+    """
+    slots = len(tokens)
+    blocks = range(-(-slots // executor.block_size))
+    _fill(executor, tokens, slots)
+    one = _chain(tokens, 1, 0, blocks)
+    executor.forward(one)
+    begin = time.perf_counter()
+    executor.forward(one)
+    one_row = time.perf_counter() - begin
     few, many = _LONG_ROWS
-    if not {(few, far), (many, far), (few, near), (many, near)} <= set(found):
-        return 0.0, 0.0
+    near, far = CONTEXT, slots - many
+    if far < 2 * near:
+        return one_row, 0.0, 0.0
+    jobs = {
+        (m, place): _runner(executor, _chain(tokens, m, place, blocks))
+        for m in _LONG_ROWS
+        for place in (near, far)
+    }
+    found = {key: typical(values) for key, values in interleaved(jobs, _TURNS, seconds).items()}
     slope = {m: max(0.0, (found[m, far] - found[m, near]) / (far - near)) for m in _LONG_ROWS}
     row = max(0.0, (slope[many] - slope[few]) / (many - few))
-    return max(0.0, slope[few] - few * row), row
+    return found[few, near], max(0.0, slope[few] - few * row), row

@@ -48,7 +48,8 @@ class CostTable:
     """The costs of one model on one machine.
 
     ``verify``: pairs (M, r(M)) with rising M from 1 and never falling r, r(1) = 1, measured with the logits
-    of every row and ``context`` tokens in the cache. ``row_seconds``: time of a forward with one row.
+    of every row and ``context`` tokens in the cache; what rows cost a step outside its forward may be in it.
+    ``row_seconds``: time of a forward with one row.
     ``step_seconds``: fixed time of a step outside the forward. ``draft_costs``: by drafter name.
     ``per_sequence_token`` and ``per_row_token``: what each token of cache beyond ``context`` adds for a
     sequence, however many rows it has, and for each of its rows, in one-row forwards.
