@@ -11,6 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx2
 
 from paceline.bench.load.failures import ReplyError, endpoint_error, failed_status, failed_transport
+from paceline.bench.load.local import LocalTransport
 from paceline.errors import ConfigError, EndpointError
 
 Api = Literal["chat", "completions"]
@@ -87,7 +88,7 @@ def parse_endpoint(text: str, api: str = "chat") -> Endpoint:
 def make_client(endpoint: Endpoint, api_key: str | None, timeout: float) -> httpx2.AsyncClient:
     """Return a client without a limit of its own on connections: the loop decides how many there are.
 
-    A proxy from the environment is not asked for addresses of this machine.
+    A proxy from the environment is not asked for addresses of this machine, nor a general transport.
     """
     host = urlsplit(endpoint.base).hostname or ""
     is_local = host in ("localhost", "::1") or host.startswith("127.")
@@ -97,6 +98,7 @@ def make_client(endpoint: Endpoint, api_key: str | None, timeout: float) -> http
         timeout=httpx2.Timeout(timeout, connect=min(CONNECT_SECONDS, timeout), pool=None),
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None),
         trust_env=not is_local,
+        mounts={"http://": LocalTransport()} if is_local else None,
         follow_redirects=True,
     )
 

@@ -12,10 +12,11 @@ from typing import Any, Literal
 import httpx2
 
 from paceline.bench.load import failures
+from paceline.bench.load.events import EventReader
 from paceline.bench.load.failures import ReplyError, failed_status, failed_transport, quote
 
 CountedBy = Literal["usage", "timings", "chunks"]
-DONE = "[DONE]"
+DONE = b"[DONE]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class _Reader:
     usage: Mapping[str, Any] | None = None
     timings: Mapping[str, Any] | None = None
 
-    def take(self, data: str, now: float) -> None:
+    def take(self, data: bytes, now: float) -> None:
         if data.strip() == DONE:
             self.done = True
             return
@@ -72,7 +73,7 @@ class _Reader:
             return
         choice = choices[0] if isinstance(choices, list) and isinstance(choices[0], dict) else None
         if choice is None:
-            raise ReplyError(failures.BAD_JSON, f"streams an event whose choices are {quote(data)}")
+            raise ReplyError(failures.BAD_JSON, f"streams an event whose choices are {quote(_text(data))}")
         self.ended = now
         self.finish_reason = choice.get("finish_reason") or self.finish_reason
         if _has_text(choice):
@@ -130,8 +131,11 @@ async def stream_reply(
     try:
         async with asyncio.timeout(timeout), client.stream("POST", url, json=dict(body)) as response:
             await _check_answer(response)
-            async for event in httpx2.EventSource(response):
-                reader.take(event.data, time.perf_counter())
+            events = EventReader()
+            async for data in response.aiter_bytes():
+                now = time.perf_counter()
+                for event in events.push(data):
+                    reader.take(event, now)
     except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
         if not (
             reader.done and reader.chunks
@@ -151,13 +155,19 @@ async def _check_answer(response: httpx2.Response) -> None:
     raise ReplyError(failures.NOT_A_STREAM, f"answers {what} where a stream was asked for: {quote(text)}")
 
 
-def _parse(data: str) -> Mapping[str, Any]:
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", errors="replace")
+
+
+def _parse(data: bytes) -> Mapping[str, Any]:
     try:
-        event = json.loads(data)
+        event = json.loads(data.decode())
     except ValueError:
-        raise ReplyError(failures.BAD_JSON, f"streams an event that is not JSON: {quote(data)}") from None
+        text = quote(_text(data))
+        raise ReplyError(failures.BAD_JSON, f"streams an event that is not JSON: {text}") from None
     if not isinstance(event, dict):
-        raise ReplyError(failures.BAD_JSON, f"streams an event that is no JSON object: {quote(data)}")
+        text = quote(_text(data))
+        raise ReplyError(failures.BAD_JSON, f"streams an event that is no JSON object: {text}")
     error = event.get("error")
     if error:
         text = error.get("message", error) if isinstance(error, dict) else error
