@@ -29,10 +29,10 @@ class VerifyCost:
     """The verify cost curve r(M): time of a forward with M rows ÷ time with one row.
 
     ``ratios[M - 1]`` is r(M), measured with logits for every row and ``context`` tokens in the cache. Past
-    its end the curve goes on with its mean slope. ``min_gain``: drafting must promise at least this much speed-up
-    over plain decoding (0.02: two per cent) to be done at all, because estimates are noisy and a draft that
-    does not pay costs. ``per_sequence_token``, ``per_row_token``: what each further token of cache adds for a
-    request and for each of its rows, in steps of one row.
+    its end the curve goes on with its mean slope. ``min_gain``: drafting must promise at least this much
+    speed-up over plain decoding (0.02: two per cent) to be done at all, because estimates are noisy and a
+    draft that does not pay costs. ``per_sequence_token``, ``per_row_token``: what each further token of cache
+    adds for a request and for each of its rows, in steps of one row.
     """
 
     ratios: tuple[float, ...] = CONSERVATIVE_RATIOS
