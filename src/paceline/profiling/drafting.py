@@ -5,18 +5,27 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from paceline.drafters.base import DraftContext, Drafter
 from paceline.drafters.draft_model import DraftModelDrafter
-from paceline.drafters.eagle3 import Eagle3Head, Eagle3Options
+from paceline.drafters.eagle3 import Eagle3Drafter, Eagle3Head, Eagle3Options
+from paceline.drafters.verify_cost import VerifyCost
 from paceline.executors.base import ForwardBatch
 from paceline.executors.eagle3 import DraftShape, Eagle3Executor
 from paceline.kv.block_table import BlockTable
 from paceline.profiling.timing import interleaved, typical
-from paceline.records import EMPTY_DRAFT, Draft, FloatArray, IntArray, StepObservation, TokenLaw
+from paceline.records import (
+    EMPTY_DRAFT,
+    Draft,
+    FloatArray,
+    HiddenStates,
+    IntArray,
+    StepObservation,
+    TokenLaw,
+)
 from paceline.sampling import kernels
 from paceline.theory.cost_table import DraftCost
 from paceline.tree import ROOT
@@ -127,6 +136,7 @@ def measure_head(
 ) -> DraftTimes | None:
     """Measure catching up, chains and whole trees of a head in free blocks of its cache.
 
+    What a draft costs besides its levels is measured on a session, since Python has a good part in it.
     ``None`` when requests hold so many of these that it does not fit now.
     """
     levels = min(_LEVELS, options.max_depth, max(1, head.executor.spec.max_context - _PAIRS))
@@ -134,23 +144,26 @@ def measure_head(
     # So many nodes that no level is left out because its nodes could not be among the best.
     shapes = {"tree": DraftShape(width * width * levels, levels, width), "chain": DraftShape(levels, levels)}
     table = BlockTable(head.pool, head.executor.block_size)
-    needed = _PAIRS + _CATCH_UP + shapes["tree"].num_slots
+    needed = 2 * _PAIRS + _CATCH_UP * (_MOST_TURNS + 3) + shapes["tree"].num_slots
     if table.blocks_missing(needed) > head.pool.num_free:
         return None
-    table.reserve(needed)
+    table.reserve(_PAIRS + _CATCH_UP + shapes["tree"].num_slots)
+    session = _HeadSession(head, options)
     try:
         jobs = _head_jobs(head.executor, table.blocks, shapes, width)
-        times = interleaved(jobs, _MOST_TURNS, seconds, before=between)
+        times = interleaved({**jobs, "session": session}, _MOST_TURNS, seconds, before=between)
     finally:
+        session.stop()
         table.truncate(0)
     found = {name: typical(values) for name, values in times.items()}
     # A level of a tree has `width` rows at most, and in use nearly always one: the others are so unlikely
     # that they are not drafted on from. So the chain says what a level costs.
     per_level = max(0.0, (found["chain"] - found["one level"]) / (levels - 1)) if levels > 1 else 0.0
-    fixed = max(0.0, found["one level"] - per_level)
+    fixed = max(0.0, found["session"] - per_level)
     parts = {
         f"catch-up with {_CATCH_UP} tokens": found["catch-up"],
         "catch-up and one level": found["one level"],
+        "the same by a session, with what it learns": found["session"],
         f"chain of {levels} levels": found["chain"],
         f"tree of {levels} levels, width {width}": found["tree"],
     }
@@ -175,6 +188,38 @@ def _head_jobs(
         "chain": lambda: executor.draft(pairs, states, shapes["chain"]),
         "tree": lambda: executor.draft(pairs, states, shapes["tree"]),
     }
+
+
+class _HeadSession:
+    """One request that drafts a single level at any price. Each call: a draft, and a step that refuses it."""
+
+    def __init__(self, head: Eagle3Head, options: Eagle3Options) -> None:
+        spec, rng = head.executor.spec, np.random.default_rng(0)
+        free = VerifyCost((1.0, 1.0), min_gain=0.0)
+        eager = replace(
+            options, max_depth=1, sampling="tree", verify_cost=free, step_cost=0.0, catch_up_cost=0.0
+        )
+        length = max(2, min(_PAIRS, spec.max_context - _CATCH_UP * (_MOST_TURNS + 2)))
+        self._tokens: list[int] = rng.integers(0, spec.vocab_size, length).tolist()
+        self._states = rng.standard_normal(
+            (length, spec.num_states * spec.target_hidden_size), dtype=np.float32
+        )
+        self._known = 0
+        context = DraftContext("profile", tuple(self._tokens), _Argmax())
+        self._session = Eagle3Drafter(head, options=eager).start(context)
+        self._observe(EMPTY_DRAFT, length, self._tokens[:1])
+        self()  # computes the prompt
+
+    def __call__(self) -> None:
+        self._observe(self._session.propose(BUDGET), _CATCH_UP, self._tokens[:_CATCH_UP])
+
+    def _observe(self, draft: Draft, num_states: int, committed: Sequence[int]) -> None:
+        states = HiddenStates(self._known, self._states[:num_states])
+        self._known += num_states
+        self._session.observe(StepObservation(tuple(committed), 0, draft, states=states))
+
+    def stop(self) -> None:
+        self._session.stop()
 
 
 class _Argmax:
