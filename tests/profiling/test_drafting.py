@@ -1,4 +1,4 @@
-"""What drafting is measured to cost: Python included, on drafts that are right in part, nothing left behind."""
+"""What drafting is measured to cost: Python included, drafts right in part, nothing left behind."""
 
 from __future__ import annotations
 
