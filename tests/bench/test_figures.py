@@ -122,6 +122,10 @@ def test_the_prediction_takes_the_drafting_of_auto_as_measured() -> None:
     drafted = reply(Delivery(0.5, 1), *(Delivery(1.0, 2) for _ in range(4)), drafts=(5, 15, (5, 5, 5)))
     found = predicted_speedup([replace(drafted, draft_seconds=0.15)], plain, "auto", 1, COSTS)
     assert found == pytest.approx((0.5 + 8 * 0.11) / (0.5 + 4 * (0.17 + 0.03)))
+    # Picking successors is the engine's work: 0.02 · 0.1 s for each of four rows.
+    costs = replace(COSTS, draft_costs={"auto": DraftCost(9.0, 9.0, 0.02)})
+    found = predicted_speedup([replace(drafted, draft_seconds=0.15)], plain, "auto", 1, costs)
+    assert found == pytest.approx((0.5 + 8 * 0.11) / (0.5 + 4 * (0.17 + 0.03 + 0.008)))
 
 
 def test_the_peak_falls_back_when_memory_is_given_back() -> None:

@@ -23,8 +23,9 @@ def predicted_speedup(
     A reply takes as long to its first token as plain decoding's measured TTFT, and then one step for each
     further verify step: (fixed cost + r(B · rows) + B · drafting) · row_seconds with B requests at once. Rows
     and levels are the means of the drafts that were made, steps without a draft cost a plain step. ``auto``
-    mixes drafters of very different cost; the time it spent drafting is taken as measured. ``None`` when the
-    table does not know the drafter, nothing was timed, or no reply went beyond its first token.
+    mixes drafters of very different cost; the time it spent drafting is taken as measured, and the table says
+    what picking the successors of each row costs, which is no drafter's time. ``None`` when the table does not
+    know the drafter, nothing was timed, or no reply went beyond its first token.
     """
     if drafter != AUTO and not costs.knows(drafter):
         return None
@@ -55,6 +56,7 @@ def _step_cost(replies: Sequence[Measured], drafter: str, batch: int, costs: Cos
     levels = sum(sum(reply.drafts_at) for reply in replies) / num_drafts
     if drafter == AUTO:
         drafting = sum(reply.draft_seconds for reply in replies) / num_drafts / costs.row_seconds
+        drafting += (1 + nodes) * (costs.cost_of(AUTO).per_node if costs.knows(AUTO) else 0.0)
     else:
         draft = costs.cost_of(drafter)
         drafting = draft.fixed + draft.per_level * levels + draft.per_node * nodes
