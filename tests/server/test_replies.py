@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import random
 import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from paceline import LLM
 from paceline.errors import GrammarError
 from paceline.sampling.grammar import GrammarState
+from paceline.server.constraints import Constraints
+from paceline.server.schema import CompletionRequest
 from paceline.server.service import Service
 from support.served import Served, serving
 
@@ -135,6 +139,32 @@ def test_a_client_that_leaves_costs_one_step_more_at_most(
         assert at[0] <= forwards <= at[0] + 1
         assert forwards < 10
         assert llm.engine.pool.num_free == llm.engine.pool.num_blocks
+
+
+def test_a_grammar_that_one_request_wore_out_serves_the_next(
+    reference: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that follow a kept grammar share the states of its lexer: once one had reached their bound, every
+    later request with the same schema was refused, until 64 others had pushed it out.
+    """
+    monkeypatch.setattr("paceline.sampling.grammar.MAX_LEXER_STATES", 500)
+    constraints = Constraints(reference.tokenizer)
+    request = CompletionRequest(prompt="a", structured_outputs={"regex": "(a|b|c)*a(a|b|c){30}d"})  # type: ignore[arg-type]
+    grammar = constraints.of(request)
+    assert grammar is not None
+    assert constraints.of(request) is grammar
+    ids = reference.tokenizer.encode("abc", add_bos=False)
+    row = np.zeros(reference.tokenizer.vocab_size, np.float32)
+    state, draw = grammar.start(), random.Random(1)
+    with pytest.raises(GrammarError, match="too many states"):
+        for _ in range(5000):
+            state.mask(row, ())
+            state.append(draw.choice(ids))
+    with pytest.raises(GrammarError):
+        grammar.start().mask(row, ())
+    again = constraints.of(request)
+    assert again is not None and again is not grammar
+    again.start().mask(row, ())
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any, Literal
 
-from paceline.errors import ConfigError
+import numpy as np
+
+from paceline.errors import ConfigError, GrammarError
 from paceline.models.tokenizer import Tokenizer
 from paceline.sampling.grammar import Grammar, GrammarCompiler
 from paceline.server.errors import ApiError, bad_request
@@ -30,6 +32,7 @@ class Constraints:
         self._compiler = GrammarCompiler(tokenizer)
         self._kept: OrderedDict[str, Grammar] = OrderedDict()
         self._lock = Lock()
+        self._row = np.zeros(tokenizer.vocab_size, np.float32)
 
     def of(self, request: Sampling, use: ToolUse | None = None) -> Grammar | None:
         """Return the grammar of a request that may call functions as ``use`` says, ``None`` without one.
@@ -59,12 +62,24 @@ class Constraints:
 
     def _compiled(self, source: Source) -> Grammar:
         key = source.key
-        if key not in self._kept:
+        if key not in self._kept or self._is_spent(self._kept[key]):
             self._kept[key] = self._compile(source.kind, source.source)
         self._kept.move_to_end(key)
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
         return self._kept[key]
+
+    def _is_spent(self, grammar: Grammar) -> bool:
+        """Return whether ``grammar`` can be followed no more.
+
+        The states of its lexer are bounded, and all requests that follow it add to the same ones. The one that
+        reaches the bound fails, and so would every later one.
+        """
+        try:
+            grammar.start().mask(self._row, ())
+        except GrammarError:
+            return True
+        return False
 
     def _compile(self, kind: str, source: Any) -> Grammar:
         compiler = self._compiler
