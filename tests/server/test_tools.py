@@ -206,6 +206,14 @@ def test_json_or_a_call(calling: Served) -> None:
     check_calls(calling.post(CHATS, {**body, "logit_bias": CALLS}).json()["choices"][0])
 
 
+def nested(depth: int) -> dict[str, Any]:
+    """Return a schema within schemas that no arguments could follow."""
+    inner: dict[str, Any] = {"type": "nonsense"}
+    for _ in range(depth):
+        inner = {"type": "object", "properties": {"a": inner}, "required": ["a"]}
+    return inner
+
+
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "forced and a format": (
         {"tool_choice": "required", "response_format": {"type": "json_object"}},
@@ -228,6 +236,11 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
                 },
             ]
         },
+        "tools",
+        "the parameters of 'f'",
+    ),
+    "deep parameters": (
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": nested(400)}}]},
         "tools",
         "the parameters of 'f'",
     ),
@@ -379,3 +392,12 @@ def test_calls_in_parallel_are_the_default_of_models_that_know_them() -> None:
         assert use(form, parallel_tool_calls=True) == (form is not LLAMA3)
         assert not use(form, parallel_tool_calls=False)
         assert not use(form, tool_choice={"type": "function", "function": {"name": "leave"}})
+
+
+@pytest.mark.parametrize("depth", [200, 400, 800])
+def test_arguments_nested_deeply_are_refused(calling: Served, depth: int) -> None:
+    """A template that knows calls gets them as objects, which are walked through."""
+    arguments = '{"a":' * depth + "1" + "}" * depth
+    made = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}
+    body = {**BODY, "messages": [*BODY["messages"], made]}
+    assert calling.post(CHATS, body).status_code == 400

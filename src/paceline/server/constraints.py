@@ -17,8 +17,10 @@ from paceline.server.errors import ApiError, bad_request
 from paceline.server.schema import ChatRequest, ResponseFormat, Sampling, StructuredOutputs
 from paceline.server.tools import ToolUse, parameters
 
-KEPT = 64
-"""Compiled grammars that are kept: the same few come with every request."""
+KEPT = 16
+"""Compiled grammars that are kept: the same few come with every request. One takes up to 30 MB: replies that
+follow it add states to its lexer; those are bounded.
+"""
 
 
 class Constraints:
@@ -45,16 +47,19 @@ class Constraints:
             if found and (use.is_forced or found[0].param != "response_format"):
                 raise _contradict("tools", found[0].param)
             body = found[0].source if found else None
-            source = Source("tools", "lark", use.grammar(body))
+            try:
+                source = Source("tools", "lark", use.grammar(body))
+            except RecursionError as error:
+                raise bad_request("tools is nested too deeply", "tools") from error
             if source.key not in self._kept:  # what is wrong with its parts is told by their names
                 for part in [*found, *_arguments(use)]:
-                    self._named(part)
+                    self._named(part, keep=False)
             return self._named(source)
 
-    def _named(self, source: Source) -> Grammar:
+    def _named(self, source: Source, keep: bool = True) -> Grammar:
         """Return the grammar of ``source``. Raises ``ApiError`` that names it."""
         try:
-            return self._compiled(source)
+            return self._compiled(source) if keep else self._compile(source.kind, source.source)
         except ConfigError as error:
             raise bad_request(f"{source.label or source.param}: {error}", source.param) from error
         except RecursionError as error:
@@ -72,8 +77,8 @@ class Constraints:
     def _is_spent(self, grammar: Grammar) -> bool:
         """Return whether ``grammar`` can be followed no more.
 
-        The states of its lexer are bounded, and all requests that follow it add to the same ones. The one that
-        reaches the bound fails, and so would every later one.
+        All requests that follow it share the states of its lexer. The one that reaches their bound fails, and
+        so would every later one.
         """
         try:
             grammar.start().mask(self._row, ())

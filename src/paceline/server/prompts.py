@@ -80,6 +80,8 @@ class PromptReader:
             return tuple(template.encode(plain, **variables))
         except PromptError as error:
             raise bad_request(str(error), "messages") from error
+        except RecursionError as error:
+            raise bad_request("arguments, tools or variables are nested too deeply", "messages") from error
 
     def _check_variables(self, given: Mapping[str, Any]) -> None:
         """Raise ``ApiError`` for a variable that the template does not read: it would do nothing."""
