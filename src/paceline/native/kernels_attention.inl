@@ -155,12 +155,17 @@ struct ChunkWork {
     return values + t.blocks[slot / kBlockSlots] * t.cache.value_block +
            static_cast<std::int64_t>(slot % kBlockSlots) * t.cache.padded_dim;
   }
+  // Asks for a block of 16 slots before it is read: since the last pass, weights have driven it from the caches.
+  void fetch(const T* block, int dim) const {
+    const char* at = reinterpret_cast<const char*>(block);
+    for (int b = 0; b < static_cast<int>(sizeof(T)) * kBlockSlots * dim; b += 64) prefetch(at + b);
+  }
   int tail_slot(int r, int i) const { return t.row[r].tail[base + i - t.row[r].prefix]; }
 
   void score() {
     for (int i = shared_begin / 16 * 16; i < shared_end; i += 16) {
-      const char* v = reinterpret_cast<const char*>(value_at(base + i));
-      for (int b = 0; b < static_cast<int>(sizeof(T)) * 16 * t.cache.padded_dim; b += 64) prefetch(v + b);
+      if (i + 16 < shared_end) fetch(key_block((base + i) / kBlockSlots + 1), t.cache.head_dim);
+      fetch(value_at(base + i), t.cache.padded_dim);
       block_scores<T, N>(key_block((base + i) / kBlockSlots), t.cache.head_dim, query, &scores[0][i], kChunkPositions);
     }
     score_tails();

@@ -56,6 +56,16 @@ PACELINE_INLINE double sum8(const D8& v) {
   return ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
 }
 
+double sum(const double* values, size_t count) {
+  D8 lanes[4] = {};
+  size_t i = 0;
+  for (; i + 4 * kLanes <= count; i += 4 * kLanes)
+    for (size_t j = 0; j < 4; ++j) lanes[j] += *reinterpret_cast<const D8*>(values + i + j * kLanes);
+  double total = sum8((lanes[0] + lanes[1]) + (lanes[2] + lanes[3]));
+  for (; i < count; ++i) total += values[i];
+  return total;
+}
+
 PACELINE_INLINE bool any8(const L8& v) {
   const L8 zero = {};
   return std::memcmp(&v, &zero, sizeof v) != 0;
@@ -169,6 +179,23 @@ PACELINE_INLINE double rough_sum_body(const float* logits, size_t count, float p
   return total;
 }
 
+// Divides by `total` in place; returns how many are zero.
+PACELINE_INLINE size_t normalise_body(double* probs, size_t count, double total) {
+  L8 zeros = {};
+  size_t i = 0, found = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    D8& p = *reinterpret_cast<D8*>(probs + i);
+    p = p / total;
+    zeros -= (L8)(p == 0.0);  // a lane that holds is -1
+  }
+  for (; i < count; ++i) {
+    probs[i] /= total;
+    found += probs[i] == 0.0;
+  }
+  for (size_t lane = 0; lane < kLanes; ++lane) found += (size_t)zeros[lane];
+  return found;
+}
+
 // Next index >= start whose logit is at least `low`, rounded down to a block of 64; count when there is none.
 PACELINE_INLINE size_t next_block_body(const float* logits, size_t count, size_t start, float low) {
   size_t i = start;
@@ -227,6 +254,7 @@ struct Path {
   const char* name;
   Peak (*peak)(const float*, size_t);
   double (*weights)(const float*, size_t, double, double, double*);
+  size_t (*normalise)(double*, size_t, double);
   double (*rough_sum)(const float*, size_t, float, float);
   size_t (*next_block)(const float*, size_t, size_t, float);
   size_t (*coupled)(const int32_t*, const double*, size_t, uint64_t);
@@ -237,6 +265,7 @@ struct Path {
   TARGET double weights_##NAME(const float* x, size_t n, double m, double t, double* w) {                \
     return weights_body(x, n, m, t, w);                                                                  \
   }                                                                                                      \
+  TARGET size_t normalise_##NAME(double* p, size_t n, double s) { return normalise_body(p, n, s); }       \
   TARGET double rough_sum_##NAME(const float* x, size_t n, float m, float t) {                           \
     return rough_sum_body(x, n, m, t);                                                                   \
   }                                                                                                      \
@@ -246,7 +275,7 @@ struct Path {
   TARGET size_t coupled_##NAME(const int32_t* i, const double* p, size_t n, uint64_t k) {                \
     return coupled_body(i, p, n, k);                                                                     \
   }                                                                                                      \
-  constexpr Path kPath_##NAME = {#NAME,           peak_##NAME,       weights_##NAME,                       \
+  constexpr Path kPath_##NAME = {#NAME,            peak_##NAME,       weights_##NAME, normalise_##NAME,     \
                                  rough_sum_##NAME, next_block_##NAME, coupled_##NAME};
 
 PACELINE_PATH(portable, )
@@ -437,8 +466,21 @@ uint64_t nucleus_cut_within(const float* logits, size_t count, const Scale& scal
   return cut_at_mass(candidates.data(), candidates.data() + candidates.size(), 0.0, top_p * mass);
 }
 
-void normalise(Buffer<double>& probs, double total) {
-  for (double& p : probs) p /= total;
+// Makes weights of the sum `total` a law. Tokens of weight zero are dropped; `ids` stays empty when there are none
+// and every id is in.
+void normalise(Law& law, double total) {
+  const size_t count = law.probs.size(), zeros = chosen_path()->normalise(law.probs.data(), count, total);
+  if (zeros == 0) return;
+  const bool had_ids = !law.ids.empty();
+  if (!had_ids) law.ids.resize(count);
+  size_t kept = 0;
+  for (size_t i = 0; i < count; ++i) {
+    law.ids[kept] = had_ids ? law.ids[i] : (int32_t)i;
+    law.probs[kept] = law.probs[i];
+    kept += law.probs[i] != 0.0;
+  }
+  law.ids.resize(kept);
+  law.probs.resize(kept);
 }
 
 void kept_law(const float* logits, size_t count, const Scale& scale, uint64_t cut, Law& law) {
@@ -449,30 +491,13 @@ void kept_law(const float* logits, size_t count, const Scale& scale, uint64_t cu
     kept.push_back(logits[i]);
   });
   law.probs.resize(kept.size());
-  normalise(law.probs, scale.weights(kept.data(), kept.size(), law.probs.data()));
-}
-
-// Drops tokens of weight zero. Leaves `ids` empty when there are none and every id is in.
-void drop_zeros(Law& law) {
-  size_t zeros = 0;
-  for (const double p : law.probs) zeros += p == 0.0;
-  if (zeros == 0) return;
-  const bool had_ids = !law.ids.empty();
-  if (!had_ids) law.ids.resize(law.probs.size());
-  size_t kept = 0;
-  for (size_t i = 0; i < law.probs.size(); ++i) {
-    law.ids[kept] = had_ids ? law.ids[i] : (int32_t)i;
-    law.probs[kept] = law.probs[i];
-    kept += law.probs[i] != 0.0;
-  }
-  law.ids.resize(kept);
-  law.probs.resize(kept);
+  normalise(law, scale.weights(kept.data(), kept.size(), law.probs.data()));
 }
 
 void whole_law(const float* logits, size_t count, const Scale& scale, Law& law) {
   law.ids.clear();
   law.probs.resize(count);
-  normalise(law.probs, scale.weights(logits, count, law.probs.data()));
+  normalise(law, scale.weights(logits, count, law.probs.data()));
 }
 
 }  // namespace
@@ -500,7 +525,6 @@ void filtered_law(const float* logits, size_t count, const Filter& filter, Law& 
     whole_law(logits, count, scale, law);
   else
     kept_law(logits, count, scale, cut, law);
-  drop_zeros(law);
 }
 
 size_t coupled_index(const int32_t* ids, const double* probs, size_t count, uint64_t key) {
@@ -552,19 +576,17 @@ double positive_difference(const LawView& p, const LawView& q, double scale, Law
   double* rest = law.probs.data();
   for (size_t i = 0; i < p.count; ++i) rest[i] = scale * p.probs[i];
   visit_common(p, q, [&](size_t i, size_t j) { rest[i] -= q.probs[j]; });
-  double mass = 0.0;
   size_t kept = 0;
   for (size_t i = 0; i < p.count; ++i) {  // without branches: which tokens stay is noise
     const double value = rest[i];
-    const bool stays = value > 0.0;
     ids[kept] = p.ids[i];
     rest[kept] = value;
-    kept += stays;
-    mass += stays ? value : 0.0;
+    kept += value > 0.0;
   }
   law.ids.resize(kept);
   law.probs.resize(kept);
-  for (double& value : law.probs) value /= mass;
+  const double mass = sum(rest, kept);
+  if (kept > 0) normalise(law, mass);
   return mass;
 }
 
