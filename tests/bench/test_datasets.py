@@ -14,9 +14,11 @@ from paceline.bench.datasets import (
     MT_BENCH_CATEGORIES,
     WORKLOADS,
     BenchPrompt,
+    choose_prompts,
     first_prompts,
     load_dataset,
     load_workload,
+    taking_turns,
 )
 from paceline.errors import ConfigError
 
@@ -25,6 +27,19 @@ def dataset(tmp_path: Path, *rows: object) -> Path:
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(r if isinstance(r, str) else json.dumps(r) for r in rows), encoding="utf-8")
     return path
+
+
+def test_all_commands_choose_their_prompts_alike(tmp_path: Path) -> None:
+    path = dataset(tmp_path, {"prompt": "a"}, {"prompt": "b"}, {"prompt": "c"})
+    chosen = choose_prompts(["math", "chat", "math"], path, 2)
+    assert [prompt.workload for prompt in chosen] == ["math", "math", "chat", "chat", "rows", "rows"]
+    turns = taking_turns(chosen)
+    assert [prompt.workload for prompt in turns] == ["math", "chat", "rows"] * 2
+    assert [prompt.turns for prompt in turns if prompt.workload == "rows"] == [("a",), ("b",)]
+    assert {prompt.workload for prompt in choose_prompts()} == set(WORKLOADS)
+    assert {prompt.workload for prompt in choose_prompts((), path)} == {"rows"}
+    with pytest.raises(ConfigError, match="limit=0"):
+        choose_prompts((), path, 0)
 
 
 @pytest.mark.parametrize("name", WORKLOADS)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 import tomllib
 from pathlib import Path
 
@@ -13,25 +11,8 @@ import pytest
 from paceline.advise import candidates as looking
 from paceline.advise.advice import MARK
 from paceline.cli import main as program
+from support.command_line import Program
 from support.tiny_models import write_tiny_gguf
-
-
-class Program:
-    """Runs the program in this process; returns status, standard output and standard error."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch, self._capsys = monkeypatch, capsys
-
-    def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        self._monkeypatch.setattr(sys, "argv", ["paceline", *arguments])
-        self._monkeypatch.setattr(sys, "stdin", io.StringIO(""))
-        status = 0
-        try:
-            program.main()
-        except SystemExit as end:
-            status = int(end.code or 0)
-        captured = self._capsys.readouterr()
-        return status, captured.out, captured.err
 
 
 @pytest.fixture

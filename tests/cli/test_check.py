@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from paceline.cli import main as program
 from paceline.engine import engine as engine_module
 from support.completion_server import Spoken, completion_server
+from support.command_line import Program
 from support.tiny_models import write_tiny_gguf
 
 SPOKEN = Spoken(("a", " b"), (1, 2), (-0.1, -0.2))
@@ -29,29 +27,9 @@ def prompts(tmp_path: Path) -> str:
     return str(path)
 
 
-class Program:
-    """Runs the program in this process and keeps what it printed."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch = monkeypatch
-        self._capsys = capsys
-
-    def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        """Return status, standard output and standard error."""
-        self._monkeypatch.setattr(sys, "argv", ["paceline", "check", *arguments])
-        self._monkeypatch.setattr(sys, "stdin", io.StringIO())
-        status = 0
-        try:
-            program.main()
-        except SystemExit as end:
-            status = int(end.code or 0)
-        captured = self._capsys.readouterr()
-        return status, captured.out, captured.err
-
-
 @pytest.fixture
 def check(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Program:
-    return Program(monkeypatch, capsys)
+    return Program(monkeypatch, capsys, "check")
 
 
 @pytest.mark.filterwarnings("ignore::paceline.drafters.copy_check.LowAcceptanceWarning")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
 from paceline import LLM, SamplingParams
 from paceline.cli import demo as demo_command
-from paceline.cli import main as program
+from support.command_line import Program
 from support.tiny_models import write_tiny_gguf, write_tiny_hf
 
 
@@ -23,26 +22,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def llm(model: str) -> LLM:
     return LLM(model, drafter="none", threads=1)
-
-
-class Program:
-    """Runs the program in this process and keeps what it printed."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-        self._monkeypatch = monkeypatch
-        self._capsys = capsys
-
-    def __call__(self, *arguments: str, stdin: str = "") -> tuple[int, str, str]:
-        """Return status, standard output and standard error."""
-        self._monkeypatch.setattr(sys, "argv", ["paceline", *arguments])
-        self._monkeypatch.setattr(sys, "stdin", io.StringIO(stdin))
-        status = 0
-        try:
-            program.main()
-        except SystemExit as end:
-            status = int(end.code or 0)
-        captured = self._capsys.readouterr()
-        return status, captured.out, captured.err
 
 
 @pytest.fixture

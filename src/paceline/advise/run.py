@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from paceline.advise.advice import Advice, choose, findings_of
@@ -25,14 +24,11 @@ def first_turns(llm: LLM, prompts: Sequence[BenchPrompt]) -> list[list[int]]:
 
     Few prompts are measured in a short time, and they should hold something of every workload.
     """
+    from paceline.bench.datasets import taking_turns
     from paceline.bench.llm_engine import prompt_ids
 
-    by_workload: dict[str, list[BenchPrompt]] = {}
-    for prompt in prompts:
-        by_workload.setdefault(prompt.workload, []).append(prompt)
-    mixed = [prompt for group in zip_longest(*by_workload.values()) for prompt in group if prompt is not None]
     room = llm.engine.config.max_model_len
-    ids = [prompt_ids(llm, prompt.messages([])) for prompt in mixed]
+    ids = [prompt_ids(llm, prompt.messages([])) for prompt in taking_turns(prompts)]
     fitting = [tokens for tokens in ids if len(tokens) + 2 <= room]
     if not fitting:
         raise ConfigError(f"no prompt fits max_model_len={room}: give shorter ones, or raise --context")

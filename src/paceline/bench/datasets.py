@@ -26,9 +26,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from itertools import chain, zip_longest
 from pathlib import Path
 
 from paceline.bench.dataset_rows import FORM_WORDS, NothingToAskError, form_of
+from paceline.config import check_int
 from paceline.errors import ConfigError, nearest_name
 
 logger = logging.getLogger("paceline.bench")
@@ -102,6 +104,29 @@ def load_dataset(path: Path) -> list[BenchPrompt]:
         raise ConfigError(f"dataset {path} cannot be read: {error}") from error
     name = path.name.removesuffix(".gz")
     return _parse(_decoded(data, str(path)), str(path), Path(name).stem, MT_BENCH_CATEGORIES)
+
+
+def choose_prompts(
+    workloads: Sequence[str] = (), dataset: Path | None = None, limit: int | None = None
+) -> list[BenchPrompt]:
+    """Return the first ``limit`` prompts (``None``: all) of each workload named and of those in a file.
+
+    Every built-in workload when neither is given. Raises ``ConfigError`` for what cannot be read.
+    """
+    if limit is not None:
+        check_int("limit", limit, 1)
+    names = workloads or (() if dataset else WORKLOADS)
+    prompts = [prompt for name in dict.fromkeys(names) for prompt in load_workload(name)]
+    return first_prompts(prompts + (load_dataset(dataset) if dataset else []), limit)
+
+
+def taking_turns(prompts: Sequence[BenchPrompt]) -> list[BenchPrompt]:
+    """Return the prompts, the first of every workload before the second of any: few hold some of each."""
+    by_workload: dict[str, list[BenchPrompt]] = {}
+    for prompt in prompts:
+        by_workload.setdefault(prompt.workload, []).append(prompt)
+    turns = chain.from_iterable(zip_longest(*by_workload.values()))
+    return [prompt for prompt in turns if prompt is not None]
 
 
 def first_prompts(prompts: Sequence[BenchPrompt], limit: int | None) -> list[BenchPrompt]:

@@ -24,8 +24,8 @@ def predicted_speedup(
     further verify step: (fixed cost + r(B · rows) + B · drafting) · row_seconds with B requests at once. Rows
     and levels are the means of the drafts that were made, steps without a draft cost a plain step. ``auto``
     mixes drafters of very different cost; the time it spent drafting is taken as measured, and the table says
-    what picking the successors of each row costs, which is no drafter's time. ``None`` when the table does not
-    know the drafter, nothing was timed, or no reply went beyond its first token.
+    what picking the successors of each row costs, which is no drafter's time. ``None`` when the table does
+    not know the drafter, nothing was timed, or no reply went beyond its first token.
     """
     if drafter != AUTO and not costs.knows(drafter):
         return None

@@ -19,6 +19,7 @@ from paceline.bench.load.endpoint import Endpoint, find_server, make_client
 from paceline.check.answers import Answer, Asker, Messages
 from paceline.check.differences import Difference, first_difference, kind_of
 from paceline.check.progress import Progress, silent
+from paceline.config import Settings, check_float, check_int
 from paceline.errors import ConfigError
 
 LARGEST_NOISE = 0.25
@@ -35,7 +36,7 @@ class EndpointPrompt:
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointSettings:
+class EndpointSettings(Settings):
     """``baseline``: the plain server; ``None``: the same one. ``timeout``: seconds a reply may take."""
 
     endpoint: Endpoint
@@ -44,6 +45,10 @@ class EndpointSettings:
     api_key: str | None = None
     max_tokens: int = 64
     timeout: float = 120.0
+
+    def __post_init__(self) -> None:
+        check_int("max_tokens", self.max_tokens, 1)
+        check_float("timeout", self.timeout, 0.01, 86400.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from paceline.advise.advice import Advice, Finding
     from paceline.advise.candidates import Candidate
     from paceline.advise.measure import MeasureSettings
+    from paceline.bench.datasets import BenchPrompt
     from paceline.llm import LLM
 
 
@@ -61,6 +62,7 @@ def advise(
     """
     from paceline.advise.advice import as_toml
     from paceline.advise.measure import MeasureSettings
+    from paceline.bench.datasets import choose_prompts
     from paceline.config import check_float, check_int
 
     check_float("seconds", seconds, 1.0, 86400.0)
@@ -69,7 +71,7 @@ def advise(
     check_output(output)
     check_writable(output)
     check_writable(as_json)
-    texts = _prompts(prompts)
+    texts = choose_prompts(dataset=prompts)
     llm = options.open_llm(model, drafter="none", threads=threads, context=context, quant=quant)
     advice = _advise(llm, model, texts, drafter_dir, settings)
     _report(advice)
@@ -92,16 +94,8 @@ def check_output(path: Path) -> None:
         raise ConfigError(f"--output {path} exists and was not written by advise: name another file")
 
 
-def _prompts(path: Path | None) -> list[object]:
-    from paceline.bench.datasets import WORKLOADS, load_dataset, load_workload
-
-    if path is not None:
-        return list(load_dataset(path))
-    return [prompt for name in WORKLOADS for prompt in load_workload(name)]
-
-
 def _advise(
-    llm: LLM, model: str, prompts: Sequence[object], drafter_dir: Path | None, settings: MeasureSettings
+    llm: LLM, model: str, prompts: Sequence[BenchPrompt], drafter_dir: Path | None, settings: MeasureSettings
 ) -> Advice:
     """Look and measure under a progress bar (on stderr, so that the tables can be redirected)."""
     from rich.console import Console
@@ -112,7 +106,7 @@ def _advise(
     from paceline.advise.run import first_turns, open_all
     from paceline.bench.environment import describe_environment
 
-    ids = first_turns(llm, prompts)  # type: ignore[arg-type]
+    ids = first_turns(llm, prompts)
     stderr = Console(stderr=True)
     with stderr.status("looking for drafters"):
         candidates = open_all(llm, find_candidates(llm, drafter_dir))

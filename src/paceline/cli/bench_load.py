@@ -132,6 +132,7 @@ def load(
     A closed loop keeps N requests in flight. An open loop sends them at a rate whether the server keeps up or
     not, as users do. Replies are streamed; their first pieces and the gaps between pieces are timed.
     """
+    from paceline.bench.datasets import choose_prompts, taking_turns
     from paceline.bench.load.endpoint import parse_endpoint
     from paceline.bench.load.goodput import parse_objective
     from paceline.bench.load.settings import LoadSettings, parse_extra
@@ -152,28 +153,9 @@ def load(
         extra=parse_extra(extra_body),
         price_per_hour=price_per_hour,
     )
-    prompts = _prompts(workload or [], dataset, limit)
+    prompts = taking_turns(choose_prompts(options.comma_lists(workload, "--workload"), dataset, limit))
     check_writable(output)
     _report(_run(place, prompts, settings, model, api_key), settings, output)
-
-
-def _prompts(workloads: Sequence[str], dataset: Path | None, limit: int | None) -> list[BenchPrompt]:
-    """Return the prompts, workloads taking turns, so that a short run has some of each."""
-    from itertools import chain, zip_longest
-
-    from paceline.bench.datasets import WORKLOADS, first_prompts, load_dataset, load_workload
-    from paceline.config import check_int
-
-    if limit is not None:
-        check_int("limit", limit, 1)
-    named = [part for entry in workloads for part in options.comma_list(entry, "--workload")]
-    if not named and dataset is None:
-        named = list(WORKLOADS)
-    found = [prompt for name in dict.fromkeys(named) for prompt in load_workload(name)]
-    found = first_prompts(found + (load_dataset(dataset) if dataset is not None else []), limit)
-    names = dict.fromkeys(prompt.workload for prompt in found)
-    columns = [[prompt for prompt in found if prompt.workload == name] for name in names]
-    return [prompt for prompt in chain.from_iterable(zip_longest(*columns)) if prompt is not None]
 
 
 def _run(

@@ -104,6 +104,7 @@ def run(
     Each prompt is answered by every drafter before the next one comes. Speeds stand beside the share of
     distinct 4-grams, for all replies and for those with at least 50 %: loops make any drafter look brilliant.
     """
+    from paceline.bench.datasets import choose_prompts
     from paceline.bench.runner import BenchSettings
     from paceline.config import check_float
 
@@ -115,27 +116,12 @@ def run(
     ]
     if price_per_hour is not None:
         check_float("price_per_hour", price_per_hour, 0.0, 1e6)
-    prompts = _prompts(workload or [], dataset, limit)
+    prompts = choose_prompts(options.comma_lists(workload, "--workload"), dataset, limit)
     check_writable(output)
     engine = _engine_options(num_draft_tokens, threads, context, quant)
     llm = _open(model, prompts, plan, engine)
     results = [result for settings in plan for result in _run(llm, prompts, settings)]
     _report(llm, results, plan, prompts, price_per_hour, output)
-
-
-def _prompts(workloads: Sequence[str], dataset: Path | None, limit: int | None) -> list[BenchPrompt]:
-    from paceline.bench.datasets import WORKLOADS, first_prompts, load_dataset, load_workload
-    from paceline.config import check_int
-
-    if limit is not None:
-        check_int("limit", limit, 1)
-    names = [part for entry in workloads for part in options.comma_list(entry, "--workload")]
-    if not names and dataset is None:
-        names = list(WORKLOADS)
-    prompts = [prompt for name in dict.fromkeys(names) for prompt in load_workload(name)]
-    if dataset is not None:
-        prompts += load_dataset(dataset)
-    return first_prompts(prompts, limit)
 
 
 def _engine_options(
@@ -174,15 +160,11 @@ def _open(
 
 
 def _run(llm: LLM, prompts: Sequence[BenchPrompt], settings: BenchSettings) -> list[RunResult]:
-    """Run the bench under a progress bar (on stderr, so that tables can be redirected)."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
+    """Run the bench under a progress bar."""
     from paceline.bench.llm_engine import LlmEngine
     from paceline.bench.runner import count_replies, run_bench
 
-    columns = (TextColumn("{task.description:<28}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    with options.counting_bar(28) as progress:
         task = progress.add_task("warm-up", total=count_replies(prompts, settings))
 
         def on_reply(reply: Reply | None) -> None:

@@ -17,7 +17,7 @@ from paceline.errors import ConfigError
 
 if TYPE_CHECKING:
     from paceline.bench.datasets import BenchPrompt
-    from paceline.check.endpoints import EndpointResult, EndpointSettings
+    from paceline.check.endpoints import EndpointSettings
     from paceline.check.local import CheckResult, CheckSettings
     from paceline.check.progress import Progress
     from paceline.llm import LLM
@@ -152,15 +152,9 @@ def _refuse(given: Mapping[str, object], why: str = "without --endpoint") -> Non
 
 
 def _prompts(path: Path | None, limit: int | None) -> list[BenchPrompt]:
-    from paceline.bench.datasets import WORKLOADS, first_prompts, load_dataset, load_workload
-    from paceline.config import check_int
+    from paceline.bench.datasets import choose_prompts
 
-    if limit is not None:
-        check_int("limit", limit, 1)
-    if path is not None:
-        return first_prompts(load_dataset(path), limit)
-    built_in = [prompt for name in WORKLOADS for prompt in load_workload(name)]
-    return first_prompts(built_in, limit or _BUILT_IN_LIMIT)
+    return choose_prompts((), path, _BUILT_IN_LIMIT if path is None and limit is None else limit)
 
 
 def _settings(quick: bool, max_tokens: int | None, draws: int | None, seed: int | None) -> CheckSettings:
@@ -227,36 +221,28 @@ def _endpoint_settings(
 ) -> EndpointSettings:
     from paceline.bench.load.endpoint import parse_endpoint
     from paceline.check.endpoints import EndpointSettings
-    from paceline.config import check_float, check_int
 
-    check_int("max_tokens", 64 if max_tokens is None else max_tokens, 1)
-    check_float("timeout", 120.0 if timeout is None else timeout, 0.01, 86400.0)
+    limits: dict[str, Any] = {"max_tokens": max_tokens, "timeout": timeout}
     return EndpointSettings(
         parse_endpoint(endpoint, api or "chat"),
         None if baseline is None else parse_endpoint(baseline, api or "chat"),
         model,
         api_key or os.environ.get("PACELINE_API_KEY"),
-        64 if max_tokens is None else max_tokens,
-        120.0 if timeout is None else timeout,
+        **{name: value for name, value in limits.items() if value is not None},
     )
 
 
 def _check_servers(settings: EndpointSettings, prompts: Sequence[BenchPrompt], output: Path | None) -> bool:
     from paceline.check.endpoints import EndpointPrompt, check_endpoints
+    from paceline.check.report import as_json, endpoint_lines
 
     asked = [EndpointPrompt(prompt.id, prompt.messages(())) for prompt in prompts]
     with _bar() as progress:
         result = check_endpoints(settings, asked, progress)
-    _report_servers(result, output)
-    return result.passed
-
-
-def _report_servers(result: EndpointResult, output: Path | None) -> None:
-    from paceline.check.report import as_json, endpoint_lines
-
     console = options.report_console()
     _print(endpoint_lines(result), result.passed, console.print)
     _write(output, as_json(result, {}), console.print)
+    return result.passed
 
 
 def _print(lines: Sequence[str], passed: bool, show: Callable[..., None]) -> None:
@@ -276,11 +262,7 @@ def _write(output: Path | None, data: dict[str, Any], show: Callable[..., None])
 @contextmanager
 def _bar() -> Iterator[Progress]:
     """Show a bar on stderr that starts anew with each part."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description:<24}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with options.counting_bar(24) as bar:
         tasks: dict[str, Any] = {}
 
         def advance(part: str, total: int, advance: int = 1) -> None:

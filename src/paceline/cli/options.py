@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
@@ -12,6 +13,7 @@ from paceline.errors import ConfigError, PromptError, nearest_name
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress
 
     from paceline.llm import LLM
     from paceline.models.loading import Quant
@@ -84,6 +86,11 @@ def comma_list(text: str, option: str) -> tuple[str, ...]:
     return parts
 
 
+def comma_lists(texts: Sequence[str] | None, option: str) -> list[str]:
+    """Return the parts of an option that may come several times."""
+    return [part for text in texts or () for part in comma_list(text, option)]
+
+
 def numbers(text: str | None, option: str, kind: type[Any]) -> Any:
     """Return a tuple of numbers, ``None`` for ``None``. Raises ``ConfigError``."""
     if text is None:
@@ -140,6 +147,16 @@ def quant_named(text: str) -> Quant:
     if text not in known:
         raise ConfigError(f"--quant {text!r} is not one of {', '.join(known)}{nearest_name(text, known)}")
     return cast("Quant", text)
+
+
+def counting_bar(width: int) -> Progress:
+    """Return a bar on stderr for counted work, so that tables can be redirected; ``width``: of its label."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    label = TextColumn(f"{{task.description:<{width}}}")
+    columns = (label, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=Console(stderr=True), transient=True)
 
 
 def report_console() -> Console:
