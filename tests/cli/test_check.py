@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from paceline.engine import engine as engine_module
-from support.completion_server import Spoken, completion_server
 from support.command_line import Program
+from support.completion_server import Spoken, completion_server
 from support.tiny_models import write_tiny_gguf
 
 SPOKEN = Spoken(("a", " b"), (1, 2), (-0.1, -0.2))
