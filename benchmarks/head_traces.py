@@ -53,7 +53,7 @@ class HeadRecorder:
 class _RecorderSession:
     def __init__(self, head: Eagle3Head, context: DraftContext, trees: dict[int, PlainTree]) -> None:
         self._executor = head.executor
-        self._sequence = HeadSequence(head.executor, head.pool, context.prompt_token_ids)
+        self._sequence = HeadSequence(head, context.prompt_token_ids)
         self._trees = trees
 
     def propose(self, budget: int) -> Draft:
