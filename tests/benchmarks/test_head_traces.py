@@ -22,7 +22,7 @@ def test_a_tree_is_kept_for_each_token() -> None:
     text = [3, 1, 4]
     for token in (1, 5, 9):
         begin = 0 if len(text) == 3 else len(text) - 1
-        states = HiddenStates(begin, true_states(tuple([*text, token]), begin, len(text)))
+        states = HiddenStates(begin, true_states((*text, token), begin, len(text)))
         text.append(token)
         session.observe(StepObservation((token,), 0, states=states))
         assert len(session.propose(7)) == 0
