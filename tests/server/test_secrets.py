@@ -70,6 +70,40 @@ def test_every_key_is_compared_in_constant_time(
     assert compared == [(key.encode(), given.encode()) for key in KEYS]
 
 
+def test_without_a_key_only_what_holds_no_data_answers(served: Served) -> None:
+    described = served.get("/openapi.json").json()["paths"]
+    paths = {path.replace("{name}", "tiny"): list(methods) for path, methods in described.items()}
+    paths |= {
+        path: ["get"] for path in ("/", "/docs", "/openapi.json", "/static/page.js", "/static/page.css")
+    }
+    with served.client() as client:
+        opened = {
+            path
+            for path, methods in paths.items()
+            for method in methods
+            if client.request(method, path, json={}).status_code != 401
+        }
+    own = {"/", "/docs", "/openapi.json", "/static/page.js", "/static/page.css"}
+    assert opened == own | {"/health", "/ready"}
+
+
+def test_nobody_can_say_they_are_someone_else(served_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose turn it is goes by the key, else the address of the socket: no header changes it."""
+    seen: list[str] = []
+    with serving(LLM(served_model, "none", threads=1)) as served:
+        honest = served.service.open
+
+        async def watched(job_id: str, requests: Any, terms: Any, arrived: float) -> Any:
+            seen.append(terms.client)
+            return await honest(job_id, requests, terms, arrived)
+
+        monkeypatch.setattr(served.service, "open", watched)
+        headers = {"X-Forwarded-For": "10.9.8.7", "Forwarded": "for=10.9.8.7", "X-Real-IP": "10.9.8.7"}
+        assert served.post(COMPLETIONS, GOOD, headers=headers).status_code == 200
+        assert served.post(COMPLETIONS, {**GOOD, "user": "ada"}).status_code == 200
+    assert seen == ["127.0.0.1", "ada"]
+
+
 def test_the_key_of_one_is_not_told_to_another(served: Served) -> None:
     for path in ("/v1/config", "/metrics", "/v1/models", "/openapi.json", "/docs", "/"):
         text = served.get(path, **bearer(KEYS[0])).text
