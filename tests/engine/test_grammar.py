@@ -123,23 +123,41 @@ def test_a_mask_leaves_the_state_as_it_was(compiler: GrammarCompiler) -> None:
 
 
 class Broken(GrammarState):
-    """Fails at the third token."""
+    """Fails when the third token is chosen."""
 
-    def mask(self, row: Any, path: Any) -> None:
-        self.count = getattr(self, "count", 0) + 1
+    count = 0
+
+    def fail_at_third(self) -> None:
+        self.count += 1
         if self.count > 2:
             raise GrammarError("too complex")
+
+    def mask(self, row: Any, path: Any) -> None:
+        self.fail_at_third()
         super().mask(row, path)
 
 
+class BrokenAtCommit(Broken):
+    """Fails when the third token is committed."""
+
+    def mask(self, row: Any, path: Any) -> None:
+        GrammarState.mask(self, row, path)
+
+    def append(self, token: int) -> None:
+        self.fail_at_third()
+        super().append(token)
+
+
+@pytest.mark.parametrize("failing", [Broken, BrokenAtCommit])
 def test_a_grammar_that_fails_ends_its_request_alone(
-    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
+    compiler: GrammarCompiler, monkeypatch: pytest.MonkeyPatch, failing: type[Broken]
 ) -> None:
+    """One that failed while a token was committed, not chosen, once ended every request of the step."""
     grammar = compiler.regex("[b-l]{20}")
     broken = compiler.regex("[b-l]{20}")
 
     def start(self: Grammar) -> GrammarState:
-        kind = Broken if self is broken else GrammarState
+        kind = failing if self is broken else GrammarState
         return kind(self._matcher.deep_copy(), self._vocab_size, self._eos_ids)
 
     monkeypatch.setattr(Grammar, "start", start)
@@ -151,6 +169,7 @@ def test_a_grammar_that_fails_ends_its_request_alone(
     assert len(done["good"].token_ids) == 8
     assert done["bad"].finish_reason == "abort"
     assert isinstance(rig.deltas["bad"][-1].error, GrammarError)
+    rig.engine.check_integrity()
 
 
 @pytest.mark.parametrize(

@@ -223,9 +223,9 @@ class Engine:
         root = request.tokens[-1]
         try:
             acceptance = self._accept(request.sampler, draft, rows)
+            tokens = committing.commit(request, draft, acceptance, rows, self._rules)
         except GrammarError as error:  # its own affair: the others of the step go on
             return self._end_broken(request, error)
-        tokens = committing.commit(request, draft, acceptance, rows, self._rules)
         if len(draft):
             committing.tell_watch(self.watch, request, draft, acceptance.path, len(tokens))
         if request.pacing is not None:
