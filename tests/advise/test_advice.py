@@ -59,7 +59,7 @@ def runs(
         )
         for number in range(turns)
     ]
-    return Runs(Entrant(name), "", made)
+    return Runs(Entrant(name), made)
 
 
 def chosen(*entries: Runs) -> tuple[str, str]:
@@ -112,7 +112,7 @@ def test_speed_is_compared_over_the_turns_both_had() -> None:
     plain.turns[:6] = slow
     late.turns[:] = late.turns[6:]
     assert speedup(late, plain) == pytest.approx(2.0)
-    assert speedup_interval(Runs(Entrant("x"), "", late.turns[:2]), plain) is None
+    assert speedup_interval(Runs(Entrant("x"), late.turns[:2]), plain) is None
 
 
 def test_half_way_only_those_clearly_behind_drop_out() -> None:
@@ -147,7 +147,19 @@ def test_the_prediction_is_that_of_the_theory() -> None:
 
 def test_a_drafter_without_cost_or_drafts_has_no_prediction() -> None:
     assert predict(runs("suffix", 0.6), TABLE) is None
-    assert predict(Runs(Entrant("ngram"), "", [Turn(0, 1.0, 10, 10, 0, 0, Tally())]), TABLE) is None
+    assert predict(Runs(Entrant("ngram"), [Turn(0, 1.0, 10, 10, 0, 0, Tally())]), TABLE) is None
+
+
+def test_auto_is_predicted_by_the_time_its_drafters_took() -> None:
+    """It had neither prediction nor break-even, although it is what is mostly recommended."""
+    turn = Turn(0, 1.0, 80, 60, 40, 80, tally(0.6, 40, 2), draft_seconds=0.4)
+    found = predict(Runs(Entrant("auto"), [turn]), replace(TABLE, row_seconds=0.1))
+    assert found is not None
+    # Two thirds of the steps draft: r(3) = 1.2 and 0.1 for drafting.
+    assert found.speedup == pytest.approx(80 / 60 / (2 / 3 * 1.3 + 1 / 3))
+    assert found.acceptance == pytest.approx(38 / 64)
+    assert found.break_even is not None
+    assert found.best_chain == 0
 
 
 # ---- the file ----

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from paceline import LLM
-from paceline.bench.llm_engine import LlmEngine, prompt_ids
+from paceline.bench.llm_engine import LlmEngine, named_costs, prompt_ids
 from paceline.drafters.base import Drafter
 from paceline.errors import PromptError
+from paceline.theory.cost_table import CostTable, DraftCost
 from support.tiny_models import write_tiny_gguf
 
 CONVERSATION = [
@@ -118,6 +120,17 @@ def test_no_drafter_finds_the_prompt_computed_by_the_one_before(llm: LLM) -> Non
     for name in ("none", "ngram"):
         engine.reply(name, long, 4, 0.0, None)
         assert llm.engine.load.num_prefix_hits == 0
+
+
+def test_a_shipped_head_has_its_costs_under_the_name_it_was_asked_for(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`paceline bench --drafter eagle3` predicted nothing: the table had it as eagle3:smollm2-135m alone."""
+    monkeypatch.setattr(llm.engine, "drafter", lambda name: SimpleNamespace(name=f"{name}:tiny"))
+    table = CostTable(((1, 1.0),), 0.01, draft_costs={"eagle3:tiny": DraftCost(0.5)})
+    named = named_costs(llm, table, ["eagle3", "ngram"])
+    assert named.cost_of("eagle3").fixed == 0.5
+    assert not named.knows("ngram")
 
 
 def test_a_large_batch_has_room(path: Path) -> None:

@@ -47,7 +47,10 @@ class Entrant:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One reply. ``seconds``, ``tokens``: behind the first token. ``tally``: what its drafts showed."""
+    """One reply. ``seconds``, ``tokens``: behind the first token. ``tally``: what its drafts showed.
+
+    ``draft_seconds``: spent in the drafter, for the prompt too.
+    """
 
     number: int
     seconds: float
@@ -56,14 +59,14 @@ class Turn:
     num_drafts: int
     num_draft_tokens: int
     tally: Tally
+    draft_seconds: float = 0.0
 
 
 @dataclass(slots=True)
 class Runs:
-    """The turns of one entrant. ``cost_name``: what its drafter calls itself, as the cost table does."""
+    """The turns of one entrant."""
 
     entrant: Entrant
-    cost_name: str = ""
     turns: list[Turn] = field(default_factory=list)
 
     @property
@@ -136,8 +139,7 @@ def measure(
     """
     runs = {entrant: Runs(entrant) for entrant in (Entrant(PLAIN), *entrants)}
     pace = 0.0
-    for entrant, run in runs.items():
-        run.cost_name = _cost_name(llm, entrant)
+    for entrant in runs:
         warm = _reply(llm, entrant, prompts[0], settings, 0, WARM_UP_TOKENS)
         pace = pace or warm.seconds / max(1, warm.tokens)
     length = reply_length(settings, pace, len(runs))
@@ -160,7 +162,7 @@ def measure(
             alive = survivors(list(runs.values()))
             for entrant in extra(list(runs.values())):
                 if entrant not in runs:
-                    runs[entrant] = Runs(entrant, _cost_name(llm, entrant))
+                    runs[entrant] = Runs(entrant)
                     alive.append(entrant)
     return list(runs.values())
 
@@ -181,14 +183,6 @@ def reply_length(settings: MeasureSettings, pace: float, num_entrants: int) -> i
     """
     fitting = settings.seconds / (WANTED_TURNS * num_entrants * pace) if pace > 0.0 else settings.max_tokens
     return min(settings.max_tokens, max(LEAST_TOKENS, int(fitting)))
-
-
-def _cost_name(llm: LLM, entrant: Entrant) -> str:
-    """Return the name under which the cost table has this drafter; ``auto`` with a head is in none."""
-    drafter = llm.engine.drafter(entrant.drafter)
-    if drafter.name == "auto" and getattr(drafter, "head", None) is not None:
-        return "auto with a head"
-    return drafter.name
 
 
 def _is_half_time(spent: float, settings: MeasureSettings) -> bool:
@@ -235,6 +229,7 @@ def _reply(
             _gained(total.accepted_at, before[0]),
             _gained(total.tried_at, before[1]),
         ),
+        metrics.draft_seconds,
     )
 
 

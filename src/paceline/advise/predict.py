@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from paceline.advise.measure import Runs
+from paceline.bench.predict import AUTO, drafting_cost, r_between
 from paceline.theory.cost_table import CostTable
 from paceline.theory.expected import break_even_alpha
 from paceline.theory.planner import best_plan, chain_offer
@@ -19,7 +18,7 @@ class Prediction:
     """``speedup``: predicted over plain decoding, from tokens per step and the cost table. ``acceptance``:
     observed per judged position. ``break_even``: acceptance at which a draft of this size is as fast as none;
     ``None`` when even full acceptance would not pay for it. ``best_chain``: the chain length with the most
-    expected tokens per second at this acceptance; 0: none.
+    expected tokens per second at this acceptance; 0: none, or the drafter chooses itself.
     """
 
     speedup: float
@@ -34,44 +33,28 @@ def predict(runs: Runs, table: CostTable) -> Prediction | None:
     A step that drafts costs drafting and r(nodes + 1), one that does not r(1) (and asking for nothing is
     taken to be free); the fixed part of a step is in both.
     """
+    name, total = runs.entrant.drafter, runs.total
     drafts = sum(turn.num_drafts for turn in runs.turns)
     steps = sum(turn.num_steps for turn in runs.turns)
-    name = runs.cost_name or runs.entrant.drafter
-    if not drafts or not steps or not table.knows(name):
+    if not drafts or not steps or not (name == AUTO or table.knows(name)):
         return None
-    total = runs.total
     nodes = total.num_draft_tokens / drafts
-    levels = max(1, round(_mean_levels(runs, nodes)))
-    drafted = _between(lambda count: table.r(count + 1) + table.draft(name, levels, count), nodes)
+    # Positions behind a refusal are not judged, so of a chain all nodes are levels; a tree's judged levels
+    # say how deep it goes at least.
+    levels = max(1, round(min(nodes, len(total.tried_at) or nodes)))
+    seconds = sum(turn.draft_seconds for turn in runs.turns) / drafts
+    drafted = r_between(table, nodes + 1) + drafting_cost(table, name, levels, nodes, seconds)
     plain = table.step_cost + 1.0
     share = min(1.0, drafts / steps)
     mean_cost = (share * (table.step_cost + drafted) + (1.0 - share) * plain) / plain
     extra = max(0.0, (table.step_cost + drafted) / plain - 1.0)
-    rates = [min(1.0, rate) for rate in total.conditional_acceptance_at]
-    plan = best_plan(table, [chain_offer(name, _extended(rates))], limit=LONGEST)
-    return Prediction(
-        runs.tokens_per_step / mean_cost, total.rate, break_even_alpha(levels, extra / levels), plan.depth
-    )
+    break_even = break_even_alpha(levels, extra / levels)
+    return Prediction(runs.tokens_per_step / mean_cost, total.rate, break_even, _best_chain(runs, table))
 
 
-def _mean_levels(runs: Runs, nodes: float) -> float:
-    """Return how deep drafts are on average: as judged positions tell, and no more than their nodes.
-
-    Positions behind a refusal are not judged, so of a chain all nodes are levels; a tree's judged levels say
-    how deep it goes at least.
-    """
-    total = runs.total
-    deepest = len(total.tried_at)
-    return min(nodes, float(deepest)) if deepest else nodes
-
-
-def _between(cost: Callable[[int], float], nodes: float) -> float:
-    low, high = math.floor(nodes), math.ceil(nodes)
-    at_low, at_high = cost(low), cost(high)
-    return float(at_low + (at_high - at_low) * (nodes - low))
-
-
-def _extended(rates: list[float]) -> list[float]:
-    """Return acceptance down to ``LONGEST`` levels, deeper ones as the deepest seen."""
-    known = rates[:LONGEST] or [0.0]
-    return known + [known[-1]] * (LONGEST - len(known))
+def _best_chain(runs: Runs, table: CostTable) -> int:
+    if runs.entrant.drafter == AUTO:  # chooses its lengths itself
+        return 0
+    rates = [min(1.0, rate) for rate in runs.total.conditional_acceptance_at[:LONGEST]] or [0.0]
+    extended = rates + [rates[-1]] * (LONGEST - len(rates))  # deeper ones as the deepest seen
+    return best_plan(table, [chain_offer(runs.entrant.drafter, extended)], limit=LONGEST).depth

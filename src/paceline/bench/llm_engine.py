@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 
 from paceline.bench.memory import peak_bytes, reset_peak
@@ -13,6 +14,7 @@ from paceline.engine.outputs import CompletionOutput
 from paceline.llm import LLM
 from paceline.models.loading import ModelFiles
 from paceline.sampling.params import SamplingParams
+from paceline.theory.cost_table import CostTable
 
 Messages = Sequence[Mapping[str, str]]
 
@@ -29,6 +31,16 @@ def prompt_ids(model: LLM | ModelFiles, messages: Messages) -> list[int]:
     if files.chat_template_text is not None:
         return files.chat_template.encode(messages)
     return files.tokenizer.encode("\n\n".join(message["content"] for message in messages) + "\n")
+
+
+def named_costs(llm: LLM, table: CostTable, drafters: Sequence[str]) -> CostTable:
+    """Return ``table`` with the costs of ``drafters`` under the names they were asked for.
+
+    A table has a head under the name of its file; ``eagle3`` asks for whichever comes with the model.
+    """
+    own = {name: llm.engine.drafter(name).name for name in drafters}
+    costs = {name: table.cost_of(known) for name, known in own.items() if table.knows(known)}
+    return replace(table, draft_costs={**table.draft_costs, **costs})
 
 
 class LlmEngine:

@@ -22,10 +22,9 @@ def predicted_speedup(
 
     A reply takes as long to its first token as plain decoding's measured TTFT, and then one step for each
     further verify step: (fixed cost + r(B · rows) + B · drafting) · row_seconds with B requests at once. Rows
-    and levels are the means of the drafts that were made, steps without a draft cost a plain step. ``auto``
-    mixes drafters of very different cost; the time it spent drafting is taken as measured, and the table says
-    what picking the successors of each row costs, which is no drafter's time. ``None`` when the table does
-    not know the drafter, nothing was timed, or no reply went beyond its first token.
+    and levels are the means of the drafts that were made (see :func:`drafting_cost`), steps without a draft
+    cost a plain step. ``None`` when the table does not know the drafter, nothing was timed, or no reply went
+    beyond its first token.
     """
     if drafter != AUTO and not costs.knows(drafter):
         return None
@@ -54,18 +53,27 @@ def _step_cost(replies: Sequence[Measured], drafter: str, batch: int, costs: Cos
         return plain
     nodes = sum(reply.num_draft_tokens for reply in replies) / num_drafts
     levels = sum(sum(reply.drafts_at) for reply in replies) / num_drafts
-    if drafter == AUTO:
-        drafting = sum(reply.draft_seconds for reply in replies) / num_drafts / costs.row_seconds
-        drafting += (1 + nodes) * (costs.cost_of(AUTO).per_node if costs.knows(AUTO) else 0.0)
-    else:
-        draft = costs.cost_of(drafter)
-        drafting = draft.fixed + draft.per_level * levels + draft.per_node * nodes
-    cost = costs.step_cost + _r(costs, batch * (1 + nodes)) + batch * drafting
+    seconds = sum(reply.draft_seconds for reply in replies) / num_drafts
+    drafting = drafting_cost(costs, drafter, levels, nodes, seconds)
+    cost = costs.step_cost + r_between(costs, batch * (1 + nodes)) + batch * drafting
     share = num_drafts / num_steps
     return share * cost + (1 - share) * plain
 
 
-def _r(costs: CostTable, rows: float) -> float:
+def drafting_cost(costs: CostTable, drafter: str, levels: float, nodes: float, seconds: float) -> float:
+    """Return what a mean draft costs in one-row forwards; ``seconds``: spent in the drafter for it.
+
+    ``auto`` mixes drafters of very different cost, so its seconds count as they were; the table adds what
+    picking the successors of each row costs, which is the engine's time.
+    """
+    if drafter == AUTO:
+        row = costs.cost_of(AUTO).per_node if costs.knows(AUTO) else 0.0
+        return seconds / costs.row_seconds + (1 + nodes) * row
+    draft = costs.cost_of(drafter)
+    return draft.fixed + draft.per_level * levels + draft.per_node * nodes
+
+
+def r_between(costs: CostTable, rows: float) -> float:
     """Return r between whole row counts, where a mean lies."""
     below = int(rows)
     return costs.r(below) + (rows - below) * (costs.r(below + 1) - costs.r(below))

@@ -105,13 +105,16 @@ def _advise(
     from paceline.advise.run import advise as run
     from paceline.advise.run import first_turns, open_all
     from paceline.bench.environment import describe_environment
+    from paceline.bench.llm_engine import named_costs
 
     ids = first_turns(llm, prompts)
     stderr = Console(stderr=True)
     with stderr.status("looking for drafters"):
         candidates = open_all(llm, find_candidates(llm, drafter_dir))
     _print_candidates(candidates)
-    table = llm.costs.table()  # measured when the drafters were built, or kept from before
+    measured = [candidate.drafter for candidate in candidates if candidate.is_measured]
+    # Measured when the drafters were built, or kept from before.
+    table = named_costs(llm, llm.costs.table(), measured)
     environment = describe_environment(llm.executor.num_threads, llm.executor.path)
     columns = (TextColumn("{task.description:<28}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=stderr, transient=True) as bar:

@@ -161,7 +161,7 @@ def _open(
 
 def _run(llm: LLM, prompts: Sequence[BenchPrompt], settings: BenchSettings) -> list[RunResult]:
     """Run the bench under a progress bar."""
-    from paceline.bench.llm_engine import LlmEngine
+    from paceline.bench.llm_engine import LlmEngine, named_costs
     from paceline.bench.runner import count_replies, run_bench
 
     with options.counting_bar(28) as progress:
@@ -173,7 +173,11 @@ def _run(llm: LLM, prompts: Sequence[BenchPrompt], settings: BenchSettings) -> l
                 text = f"{reply.prompt.category} {reply.prompt.id} · {reply.drafter}"
             progress.update(task, advance=1, description=text[:28])
 
-        return run_bench(LlmEngine(llm), prompts, settings, on_reply, lambda: _costs(llm))
+        def costs() -> CostTable | None:
+            known = _costs(llm)
+            return None if known is None else named_costs(llm, known, settings.drafters)
+
+        return run_bench(LlmEngine(llm), prompts, settings, on_reply, costs)
 
 
 def _costs(llm: LLM) -> CostTable | None:
