@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import load_file
 
 from paceline import LLM
 from paceline.models.spec import ModelSpec
-from support.tiny_models import TINY_ARCHITECTURES, write_tiny_gguf
+from support.tiny_models import TINY_ARCHITECTURES, write_tiny_gguf, write_tiny_hf
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 MEASURE = """
@@ -60,6 +61,15 @@ def test_the_cache_takes_what_the_formula_says(tmp_path: Path, architecture: str
     for tokens in (256, 1024):
         llm = LLM(path, "none", threads=1, max_model_len=256, kv_cache_tokens=tokens)
         assert llm.executor.cache_bytes == tokens * of_spec(llm.executor.spec)
+
+
+@pytest.mark.parametrize(("quant", "bytes_each"), [("q8", 1.1), ("q4", 0.6)])
+def test_quantised_weights_take_what_the_guide_says(tmp_path: Path, quant: Any, bytes_each: float) -> None:
+    folder = write_tiny_hf(tmp_path / "tiny", "llama", "q4_k", seed=1)
+    number = sum(v.size for path in folder.glob("*.safetensors") for v in load_file(path).values())
+    llm = LLM(folder, "none", threads=1, quant=quant)
+    assert llm.executor.weight_bytes / number == pytest.approx(bytes_each, rel=0.1)
+    assert "`--quant q8`: 1.1 bytes per weight of a folder, `q4`: 0.6" in GUIDE.read_text("utf-8")
 
 
 def stated(name: str) -> float:
