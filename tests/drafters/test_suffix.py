@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.drafters.suffix import PastReplies, SuffixDrafter, SuffixOptions
+from paceline.drafters.suffix_index import NOWHERE
 from paceline.errors import ConfigError
 from paceline.records import Draft
 from paceline.tree import ROOT
@@ -141,3 +142,12 @@ def test_acceptance_is_learned() -> None:
 def test_options_out_of_range_are_named(values: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         SuffixOptions(**values)  # type: ignore[arg-type]
+
+
+def test_the_same_reply_again_and_again_does_not_fill_the_memory() -> None:
+    """It adds no node after its first few times, but it added its text, for ever: the bound counted nodes."""
+    past = PastReplies(max_nodes=400, max_depth=8)
+    for _ in range(2000):
+        past.add(range(20))
+    assert sum(len(index.text) for index in past.generations) <= 400 * 32 + 2 * 21
+    assert past.generations[0].find((5, 6, 7)) != NOWHERE or past.generations[1].find((5, 6, 7)) != NOWHERE

@@ -78,11 +78,18 @@ class PastReplies:
         """Store one reply, the last tokens of its prompt included."""
         if self._max_nodes == 0 or not reply:
             return
-        if not self.generations or 2 * self.generations[0].num_nodes >= self._max_nodes:
+        if not self.generations or 2 * _nodes_worth(self.generations[0]) >= self._max_nodes:
             self.generations = (SuffixIndex(self._max_depth), *self.generations[:1])
         self.generations[0].extend(reply)
         self.generations[0].end_sequence()
         self.num_added += 1
+
+
+def _nodes_worth(index: SuffixIndex) -> int:
+    """Return the nodes that ``index`` has, or as many as its text is worth: what is said again and again adds
+    text and no nodes. A token of text has 8 bytes, a node 260.
+    """
+    return max(index.num_nodes, len(index.text) // 32)
 
 
 class SuffixSession:
