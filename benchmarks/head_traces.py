@@ -20,7 +20,7 @@ from paceline.drafters.head_sequence import HeadSequence
 from paceline.executors.base import ForwardBatch
 from paceline.executors.eagle3 import DraftedTree, DraftShape
 from paceline.kv.block_pool import BlockPool
-from paceline.records import EMPTY_DRAFT, Draft, FloatArray, HiddenStates, StepObservation
+from paceline.records import EMPTY_DRAFT, Draft, FloatArray, HiddenStates, IntArray, StepObservation
 from paceline.tree import ROOT
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ class RecordedHead:
     num_blocks: int = 4096
     block_size: int = 32
     state_layers: tuple[int, ...] = (0,)
+    draft_to_target: IntArray = field(default_factory=lambda: np.arange(1, dtype=np.int32))
     spec: Any = field(default_factory=lambda: SimpleNamespace(max_context=1 << 20))
 
     def catch_up(self, batch: ForwardBatch, states: FloatArray) -> None:
@@ -115,7 +116,8 @@ class RecordedHead:
 
 
 def recorded_drafter(head: RecordedHead, vocab_size: int, options: Eagle3Options) -> Eagle3Drafter:
-    """Return the real drafter over recorded trees."""
+    """Return the real drafter over recorded trees, which hold the target's ids already."""
+    head.draft_to_target = np.arange(vocab_size, dtype=np.int32)
     opened = Eagle3Head("recorded", head, BlockPool(head.num_blocks))  # type: ignore[arg-type]
     return Eagle3Drafter(opened, options=options)
 

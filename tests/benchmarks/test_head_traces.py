@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from head_traces import HeadRecorder
+import numpy as np
+import replay_drafters
+from head_traces import HeadRecorder, RecordedHead
 
 from paceline.drafters.base import DraftContext
 from paceline.drafters.eagle3 import Eagle3Options
@@ -30,3 +32,17 @@ def test_a_tree_is_kept_for_each_token() -> None:
     assert sorted(recorder.trees["r"]) == [4, 5, 6]
     assert all(tokens for tokens, _, _ in recorder.trees["r"].values())
     assert head.pool.num_free == 20
+
+
+def test_a_recorded_head_drafts_for_eagle3_and_auto() -> None:
+    reply = tuple(range(4, 20))
+    heads = [([token + 1, token + 2, token + 3], [-1, 0, 1], [-0.05, -0.1, -0.15]) for token in reply]
+    top = np.zeros((16, 8), np.int32)
+    trace = replay_drafters.Trace("new", "greedy", (1, 2, 3), reply, top, head=tuple(heads))
+    table = replay_drafters.CONSERVATIVE_COSTS
+    for name in ("eagle3", "auto"):
+        head = RecordedHead()
+        drafter = replay_drafters.built_drafter(name, 40, table, head)
+        played = replay_drafters.replay(drafter, [trace], replay_drafters.Rules(table), head)
+        ((_, tally),) = played
+        assert tally.tokens / tally.steps > 2.0

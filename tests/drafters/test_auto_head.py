@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from paceline.drafters.auto import AutoDrafter, AutoOptions, AutoSession
@@ -219,3 +221,22 @@ def head_blocks_free(one: AutoSession, other: AutoSession, head: FakeHead) -> bo
     one.stop()
     other.stop()
     return one._head.session is None and other._head.session is None and len(head.pairs) > 0
+
+
+def test_cheap_sources_rest_where_the_head_alone_is_as_good() -> None:
+    """They were judged against plain decoding: what they gave looked like a gain, but the head had it too."""
+    drafter, _ = opened()
+    dear = AutoDrafter(TARGET.vocab_size, replace(drafter.options, ask_cost=0.1), drafter.head)
+    session = start(dear, [3, 1, 4])
+    session.observe(told([3, 1, 4], [1], first=0))
+    known, asked = [3, 1, 4, 1], []
+    reply = written(known, 300)
+    while reply:
+        draft = session.propose(7)
+        asked.append(session.wants_top_tokens)
+        kept = min(accept(draft, reply), len(reply) - 1)
+        committed, reply = reply[: kept + 1], reply[kept + 1 :]
+        session.observe(told(known, committed, draft))
+        known += committed
+    assert session._alone > 1.5
+    assert sum(asked[10:]) < 0.75 * len(asked[10:])

@@ -24,6 +24,7 @@ _SURE_LEAF = 0.3  # a path of the head that may begin a copy: less likely ones a
 _GO_ON, _BEGIN = 0.5, 2.0  # times min_gain: hysteresis
 _HEAD_PYTHON = 0.5  # of ``ask_cost``: what Python does around the head's native call (150 of 460 µs)
 _WHOLE = 8  # nodes of a whole draft: the ledger or the end of the reply may allow fewer for a moment
+_KEEP_ALONE = 0.9
 _NOTHING, _PLAIN = ScoredTree(), Choice(0, 1.0)  # what sources that rest offer
 
 
@@ -36,6 +37,7 @@ class AutoSession:
 
     __slots__ = (
         "_active",
+        "_alone",
         "_batches",
         "_decision",
         "_explain",
@@ -78,6 +80,7 @@ class AutoSession:
         self._load = ALONE
         self._probing = Probing()
         self._is_asked = True
+        self._alone = 1.0  # speed that the head promises without the cheap sources, of late
         self._unseen: list[int] = []
         self._active = True
         self._offers: list[tuple[str, ScoredTree]] = []
@@ -120,6 +123,9 @@ class AutoSession:
             tree, choice = self._ask_head(tree, budget)
         elif not self._is_asked:
             return self._silent("resting")
+        if self._is_asked:
+            # What they add to what the head would have given: where it alone is as good, they may rest.
+            self._probing.learn(choice.speed - (self._alone if self.wants_states else 1.0))
         return self._chosen(tree, choice, "pays" if choice.count else "does not pay")
 
     def observe(self, step: StepObservation) -> None:
@@ -156,9 +162,7 @@ class AutoSession:
         self._is_asked = True
         self.spent = self._options.ask_cost
         tree, is_confident = self._grow(budget)
-        choice = self._best(tree, budget)
-        self._probing.learn(choice.speed - 1.0)
-        return tree, choice, is_confident
+        return tree, self._best(tree, budget), is_confident
 
     def _grow(self, limit: int) -> tuple[ScoredTree, bool]:
         """Return the candidates of the cheap sources, and whether they are sure enough to ask no other."""
@@ -211,7 +215,10 @@ class AutoSession:
         grown = self._head.grow(budget, self._load)
         if grown is None:
             return cheap, self._best(cheap, budget)
-        self.spent += self._head.spent + _HEAD_PYTHON * self._options.ask_cost
+        cheap_spent, self.spent = self.spent, self._head.spent + _HEAD_PYTHON * self._options.ask_cost
+        alone = self._best(grown, budget).speed
+        self._alone = max(1.0, _KEEP_ALONE * self._alone + (1.0 - _KEEP_ALONE) * alone)
+        self.spent += cheap_spent
         tree = merge_trees([cheap, self._extended(grown, budget)], budget)
         choice = self._best(tree, budget)
         self._head.promised(choice.speed, tree.paths)
