@@ -42,7 +42,7 @@ Row = Callable[[], FloatArray]
 Setting = Literal["auto", "off"] | Path
 
 # Seconds of each part; together with loading and the first warm forwards they stay under ten.
-_FORWARD_SECONDS = 4.5
+_FORWARD_SECONDS = 4.0
 _CHEAP_SECONDS = 0.25
 _PART_SECONDS = 1.2
 _SCRATCH_BYTES = 64 << 20

@@ -77,9 +77,14 @@ def measure_cheap(
         _observation(EMPTY_DRAFT, text[place : place + 1], text[place - 1], follower, between(), wanted)
     )
     spent: list[float] = []
+    picked: list[float] = []  # of one row's successors, as the engine picks them for each
     start = time.perf_counter()
     while len(spent) < _MOST_TURNS and (len(spent) < 2 or time.perf_counter() - start < seconds):
         logits = between()
+        begin = time.perf_counter()
+        if wanted:
+            kernels.top_ids(logits, wanted)
+        picked.append(time.perf_counter() - begin)
         begin = time.perf_counter()
         draft = session.propose(BUDGET)
         drafted = time.perf_counter() - begin
@@ -91,19 +96,8 @@ def measure_cheap(
         place += len(committed)
     session.stop()
     asked = typical(spent)
-    row = _successor_seconds(between, wanted) if wanted else 0.0
+    row = typical(picked) if wanted else 0.0
     return DraftTimes(asked + row, 0.0, row, {"propose and observe": asked})
-
-
-def _successor_seconds(between: Callable[[], FloatArray], wanted: int) -> float:
-    """Return the seconds of picking one row's likeliest successors, as the engine does for each."""
-    spent: list[float] = []
-    for _ in range(4):
-        logits = between()
-        begin = time.perf_counter()
-        kernels.top_ids(logits, wanted)
-        spent.append(time.perf_counter() - begin)
-    return typical(spent)
 
 
 def measure_draft_model(
