@@ -96,8 +96,14 @@ def _rate_ratio(points: dict[str, Point]) -> float:
 
 
 def _http_cost(points: dict[str, Point]) -> float:
-    """Return what the server, the wire and the client add to the time of a token."""
-    return points[ENGINE].rate / points[OURS].rate - 1.0
+    """Return what the server, the wire and the client add to the time of a token.
+
+    At 1 at once from a reply's first piece to its end; what comes before is in the time to the first token.
+    """
+    engine, ours = points[ENGINE], points[OURS]
+    if ours.width == 1:
+        return engine.decode_rate / ours.decode_rate - 1.0
+    return engine.rate / ours.rate - 1.0
 
 
 def _gap_ratio(points: dict[str, Point], kind: str) -> float:
@@ -117,12 +123,11 @@ def point_rows(results: Results) -> list[str]:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for point in results.points:
-        cells = [f"{point.output_tokens}", f"{point.rate:.1f}"]
+        cells = [f"{point.output_tokens}", f"{point.rate:.1f}", f"{point.decode_rate:.1f}"]
         if point.step_gaps:
-            cells += [f"{point.decode_rate:.1f}"]
             cells += [f"{p99(point, kind) * 1e3:.1f}" for kind in ("token", "step")]
             cells += [f"{point.client_seconds / point.seconds * 100:.0f}"]
         else:
-            cells += [""] * 4
+            cells += [""] * 3
         rows.append(f"| {point.repeat + 1} | {point.width} | {point.system} | {' | '.join(cells)} |")
     return rows

@@ -34,7 +34,7 @@ class Point:
     ``seconds``: first request to last reply. ``decode_rate``: tokens behind the first piece of each reply ÷
     the time from that piece to its end, over all replies (1 ÷ TPOT). ``step_gaps``: between pieces of text;
     ``token_gaps``: those divided over the tokens they bring. ``client_seconds``: the client's processor time.
-    The engine alone has counts and ``seconds`` only.
+    The engine alone has neither gaps nor a client.
     """
 
     system: str
@@ -139,7 +139,7 @@ def _engine_point(plan: Plan, asked: Sequence[BenchPrompt], width: int, repeat: 
         conversations=conversations(asked),
     )
     found = run_offline(task)
-    return Point(ENGINE, width, repeat, found["seconds"], found["output_tokens"], found["prompt_tokens"])
+    return Point(system=ENGINE, width=width, repeat=repeat, **found)
 
 
 def _ttfts(plan: Plan, results: Results, repeat: int, systems: Sequence[str]) -> dict[str, tuple[float, ...]]:

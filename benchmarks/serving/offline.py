@@ -1,6 +1,6 @@
 """The engine without a server: a closed loop over the same prompts, in a process of its own.
 
-python -m serving.offline < TASK.json     prints {"seconds", "output_tokens", "prompt_tokens", "steps"}
+python -m serving.offline < TASK.json     prints {"seconds", "output_tokens", …}
 """
 
 from __future__ import annotations
@@ -54,18 +54,25 @@ def _loop(llm: Any, prompts: Sequence[Sequence[int]], width: int, max_tokens: in
     from paceline import SamplingParams
 
     params = SamplingParams(temperature=0, max_tokens=max_tokens)
-    engine, tokens, steps, number = llm.engine, 0, 0, 0
+    engine, number = llm.engine, 0
+    times: dict[str, list[tuple[float, int]]] = {}
     start = time.perf_counter()
     while engine.has_unfinished or number < len(prompts):
         while number < len(prompts) and len(engine.request_ids) < width:
             engine.add_request(str(number), prompts[number], params)
             number += 1
-        for output in engine.step():
-            tokens += len(output.token_ids)
-        steps += 1
-    seconds = time.perf_counter() - start
-    total = sum(map(len, prompts))
-    return {"seconds": seconds, "output_tokens": tokens, "prompt_tokens": total, "steps": steps}
+        outputs = engine.step()
+        now = time.perf_counter()
+        for output in outputs:
+            times.setdefault(output.request_id, []).append((now, len(output.token_ids)))
+    tokens = sum(count for steps in times.values() for _, count in steps)
+    later = tokens - sum(steps[0][1] for steps in times.values())
+    return {
+        "seconds": time.perf_counter() - start,
+        "output_tokens": tokens,
+        "prompt_tokens": sum(map(len, prompts)),
+        "decode_rate": later / max(1e-9, sum(steps[-1][0] - steps[0][0] for steps in times.values())),
+    }
 
 
 def main() -> None:

@@ -10,11 +10,12 @@ from paceline.bench.datasets import WORKLOADS, BenchPrompt, load_workload
 
 WARM_UP = BenchPrompt("probe", "probe", ("Say hello.",))
 """Taken by the probe of the load driver."""
-_WORDS = """
+_TEXT = """
 river mountain teacher window garden bridge market winter letter engine harbor village forest island
 kitchen doctor summer morning station silver captain valley number paper music yellow corner animal
 street picture country family water story table green light metal cloud stone horse apple field
-""".split()
+"""
+_WORDS = _TEXT.split()
 
 
 def warm_ups(count: int) -> list[BenchPrompt]:

@@ -112,9 +112,8 @@ def test_a_whole_run_with_stand_ins(
             bodies.setdefault(system, []).extend(behaviour.bodies)
 
     monkeypatch.setattr(measure, "_server", server)
-    monkeypatch.setattr(
-        measure, "run_offline", lambda task: {"seconds": 1.0, "output_tokens": 9, "prompt_tokens": 9}
-    )
+    given = {"seconds": 1.0, "output_tokens": 9, "prompt_tokens": 9, "decode_rate": 9.0}
+    monkeypatch.setattr(measure, "run_offline", lambda task: given)
     model = write_tiny_gguf(tmp_path / "tiny.gguf", "llama", "q8_0", seed=3)
     binary = tmp_path / "llama-server"
     binary.touch()
@@ -180,3 +179,4 @@ def test_the_engine_alone_keeps_its_width_and_counts_every_token(tmp_path: Path)
     assert max(widths) == 2
     assert found["prompt_tokens"] == 15
     assert 5 <= found["output_tokens"] <= 20
+    assert found["decode_rate"] >= (found["output_tokens"] - 5) / found["seconds"] / 2
