@@ -117,14 +117,15 @@ def long_prompt(llm: LLM, text: list[int], drafter: str, streams: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=3, help="shared prompts; 0: none")
     parser.add_argument("--streams", type=case, action="append", help="DRAFTER:NUMBER, for example auto:4")
     parser.add_argument("--talks", type=int, default=10, help="conversations for the draft head; 0: none")
     arguments = parser.parse_args()
     llm = LLM(arguments.model, max_model_len=8192, kv_cache_tokens=36864)
     text = llm.tokenizer.encode(" ".join(f"Item {n}: {n * n % 97} apples for {n % 13}." for n in range(400)))
     ttft(llm, text[:50])
-    shared_prompt(llm, text, arguments.repeats)
+    if arguments.repeats:
+        shared_prompt(llm, text, arguments.repeats)
     if arguments.talks:
         head_behind_a_hit(llm, arguments.talks)
     for drafter, streams in arguments.streams or DEFAULT:

@@ -27,15 +27,15 @@ class Machine:
 
 
 def stretch_of(pace: PromptPace, machine: Machine, requests: int, rows_each: int, steps: int = 300) -> float:
-    """Let the pace run; return the mean time of its late steps beside a prompt ÷ the time without one."""
+    """Let the pace run; return how many plain steps its late steps last, without what drafts add to them."""
     late = []
     for step in range(steps):
         rows = pace.num_rows(requests, WIDE) if step % 5 else 0
         seconds = machine.seconds(requests * rows_each, rows)
-        pace.learn(requests, requests * rows_each, rows, seconds)
+        pace.learn(requests * rows_each, rows, seconds)
         if rows and step > steps // 2:
-            late.append(seconds)
-    return sum(late) / len(late) / machine.seconds(requests * rows_each, 0)
+            late.append(seconds / (1 + machine.noise / 2) - machine.w * COST.at(requests * rows_each))
+    return 1 + sum(late) / len(late) / (machine.w * COST.at(requests))
 
 
 @pytest.mark.parametrize("requests", [1, 4, 32])
@@ -60,9 +60,9 @@ def test_one_stall_of_the_machine_changes_little() -> None:
     pace, machine = PromptPace(2.0, COST), Machine(0.005, 0.0002)
     stretch_of(pace, machine, 2, 3)
     before = pace.num_rows(2, WIDE)
-    pace.learn(2, 6, before, 1.0)
+    pace.learn(6, before, 1.0)
     assert pace.num_rows(2, WIDE) > before / 1.3
-    pace.learn(2, 6, 0, 1.0)
+    pace.learn(6, 0, 1.0)
     assert pace.num_rows(2, WIDE) < before * 1.3
 
 
@@ -85,9 +85,9 @@ def test_times_that_make_no_sense_do_no_harm() -> None:
     """A forward with a prompt that was faster than one without: the clock jumped, or the machine woke up."""
     pace = PromptPace(2.0, COST)
     for _ in range(20):
-        pace.learn(1, 1, 0, 0.005)
-        pace.learn(1, 1, 100, 0.001)
+        pace.learn(1, 0, 0.005)
+        pace.learn(1, 100, 0.001)
     assert 1 <= pace.num_rows(1, WIDE) <= 256
     for _ in range(60):
-        pace.learn(1, 1, 20, 0.005 + 20 * 0.0004)
+        pace.learn(1, 20, 0.005 + 20 * 0.0004)
     assert pace.num_rows(1, WIDE) < 30

@@ -115,8 +115,8 @@ def test_a_prompt_beside_decoding_requests_is_read_at_the_measured_pace() -> Non
     scheduler = rig.engine._scheduler
     scheduler.learn = lambda *_: None  # type: ignore[method-assign]  # the machine's own times would decide
     for _ in range(50):
-        scheduler.pace.learn(1, 1, 0, 0.010)
-        scheduler.pace.learn(1, 1, 20, 0.0196)  # 0.48 ms for each prompt row
+        scheduler.pace.learn(1, 0, 0.010)
+        scheduler.pace.learn(1, 20, 0.0196)  # 0.48 ms for each prompt row
     rig.engine.add_request("decodes", [1, 2], SamplingParams(temperature=0, max_tokens=9, ignore_eos=True))
     rig.step()
     rig.engine.add_request("long", [1 + i % 9 for i in range(60)], GREEDY)

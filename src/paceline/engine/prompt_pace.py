@@ -1,10 +1,11 @@
 """How many prompt rows a forward may read beside requests that decode, from what rows were measured to cost.
 
-A step beside a prompt may take ``stretch`` times as long as one without. With R decoding rows (roots and
-drafts) and P prompt rows a forward is taken to last w·r(R) + p·P seconds. w is learnt from forwards without
-prompt rows, p from those with some, both as medians; so p follows the machine, the model, and how far the
-prompt has come (its attention costs more and more: 4,000 tokens on, a row of SmolLM2-135M costs as much as a
-whole forward for one request at its beginning). P = (stretch - 1)·w·r(R) / p, and 1 at least.
+A step of plain decoding may take ``stretch`` times as long because of a prompt, and one with drafts so many
+seconds longer as a plain one may: drafts lengthen a step already. With R decoding rows (roots and drafts) and
+P prompt rows a forward is taken to last w·r(R) + p·P seconds. w is learnt from forwards without prompt rows,
+p from those with some, both as medians; so p follows the machine, the model, and how far the prompt has come
+(its attention costs more and more: 4,000 tokens on, a row of SmolLM2-135M costs as much as a whole forward
+for one request at its beginning). With D decoding requests P = (stretch - 1)·w·r(D) / p, and 1 at least.
 
 The clock decides how a prompt is cut, never what is written: rows do not depend on their batch (law 7).
 """
@@ -17,8 +18,6 @@ _LEAST_ROW = 1 / 256
 """The least that a row is taken to cost, in one-row forwards."""
 _GAIN = 1.05
 """A measured median moves by this factor with each measurement: twofold in fourteen."""
-_WEIGHT = 0.2
-"""Of the newest forward in the mean number of rows."""
 
 
 class PromptPace:
@@ -29,7 +28,6 @@ class PromptPace:
         self._cost = cost or VerifyCost()
         self._forward_seconds: float | None = None  # w
         self._row_seconds: float | None = None  # p
-        self._rows_each = 1.0  # decoding rows of one request, drafts included
 
     def num_rows(self, num_decoding: int, left: int) -> int:
         """Return how many of ``left`` rows (one or more) read prompts beside ``num_decoding`` requests."""
@@ -38,13 +36,11 @@ class PromptPace:
         slope = self._cost.mean_slope(len(self._cost.ratios) - 1) if len(self._cost.ratios) > 1 else 1.0
         w, p = self._forward_seconds, self._row_seconds
         per_row = max(_LEAST_ROW, slope if w is None or p is None else p / w)
-        spare = (self._stretch - 1.0) * self._r(num_decoding * self._rows_each)
+        spare = (self._stretch - 1.0) * self._r(num_decoding)
         return min(left, max(1, int(spare / per_row)))
 
-    def learn(self, num_decoding: int, decode_rows: int, prompt_rows: int, seconds: float) -> None:
+    def learn(self, decode_rows: int, prompt_rows: int, seconds: float) -> None:
         """Take the time of one forward."""
-        if decode_rows:
-            self._rows_each += _WEIGHT * (decode_rows / num_decoding - self._rows_each)
         if not prompt_rows:
             self._forward_seconds = _median(self._forward_seconds, seconds / self._r(decode_rows))
             return
@@ -56,8 +52,8 @@ class PromptPace:
         rest = seconds - (w or 0.0) * self._r(decode_rows)
         self._row_seconds = max(_median(self._row_seconds, rest / prompt_rows), least)
 
-    def _r(self, rows: float) -> float:
-        return self._cost.at(max(1, round(rows)))
+    def _r(self, rows: int) -> float:
+        return self._cost.at(max(1, rows))
 
 
 def _median(median: float | None, new: float) -> float:

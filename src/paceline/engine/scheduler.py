@@ -119,14 +119,13 @@ class Scheduler:
 
     def learn(self, plans: Sequence[Plan], num_drafted: Sequence[int], seconds: float) -> None:
         """Take the time of the forward of ``plans``, which were already planned and not yet advanced."""
-        num_decoding = decode_rows = prompt_rows = 0
+        decode_rows = prompt_rows = 0
         for plan, drafted in zip(plans, num_drafted, strict=True):
             if plan.request.pending == 1:
-                num_decoding += 1
                 decode_rows += 1 + drafted
             else:
                 prompt_rows += plan.num_pending + drafted
-        self.pace.learn(num_decoding, decode_rows, prompt_rows, seconds)
+        self.pace.learn(decode_rows, prompt_rows, seconds)
 
     def _admit(self) -> None:
         """Start waiting requests while places and blocks are left."""
