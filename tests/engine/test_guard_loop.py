@@ -10,9 +10,10 @@ import pytest
 from paceline.config import SpecConfig
 from paceline.control.decisions import Decision, StepRecord
 from paceline.control.guard import RATE, START
-from paceline.drafters.auto import AutoDrafter
+from paceline.drafters.auto import AutoDrafter, AutoOptions
 from paceline.drafters.base import DraftContext, DrafterCapabilities
 from paceline.drafters.scripted import ScriptedDrafter
+from paceline.drafters.verify_cost import VerifyCost
 from paceline.errors import ConfigError
 from paceline.records import BatchLoad, Draft, StepObservation
 from paceline.sampling.params import SamplingParams
@@ -33,8 +34,7 @@ def rig_of(drafters: dict[str, object], name: str, guard: bool | None = True, **
         max_num_requests=32,
         max_draft_rows=256,
         max_batch_tokens=512,
-        record_decisions=True,
-        **settings,
+        **{"record_decisions": True, **settings},
     )
 
 
@@ -95,11 +95,13 @@ class Listening:
     """An adaptive drafter that drafts as many wrong tokens as there are deciding requests."""
 
     name: str = "listening"
+    rest: int = 0
     loads: list[BatchLoad] = field(default_factory=list)
+    told: list[tuple[int, ...]] = field(default_factory=list)
     capabilities: DrafterCapabilities = field(default_factory=lambda: DrafterCapabilities(is_adaptive=True))
 
     def start(self, context: DraftContext) -> ListeningSession:
-        return ListeningSession(self.loads)
+        return ListeningSession(self.loads, self.told, self.rest)
 
 
 class ListeningSession:
@@ -108,8 +110,10 @@ class ListeningSession:
     wants_states = False
     decision: Decision | None = None
 
-    def __init__(self, loads: list[BatchLoad]) -> None:
+    def __init__(self, loads: list[BatchLoad], told: list[tuple[int, ...]], rest: int) -> None:
         self._loads = loads
+        self._told = told
+        self.rest = rest
         self._load = BatchLoad()
 
     def meet(self, load: BatchLoad) -> None:
@@ -120,10 +124,37 @@ class ListeningSession:
         return Draft.chain([11] * min(budget, self._load.num_deciding))
 
     def observe(self, step: StepObservation) -> None:
-        pass
+        self._told.append(step.committed)
 
     def stop(self) -> None:
         pass
+
+
+def test_a_session_that_rests_is_left_alone_and_misses_nothing() -> None:
+    """In a full batch, asking each silent session and telling it of each token took 2 % of every step."""
+    drafter = Listening(rest=5)
+    rig = rig_of({"listening": drafter}, "listening", None)
+    rig.engine.add_request("r", [3, 1], PARAMS)
+    reply = rig.finish()["r"]
+    told = [token for tokens in drafter.told for token in tokens]
+    assert tuple(told) == reply.token_ids
+    assert len(drafter.loads) <= -(-100 // 6) + 1
+    assert {len(tokens) for tokens in drafter.told[1:-2:2]} == {5}
+    assert reply.token_ids == run_alone([3, 1], PARAMS, max_model_len=160).token_ids
+
+
+def test_what_was_said_in_a_full_batch_is_known_afterwards() -> None:
+    """Sources that rest to the end of a request still hand its reply on to later ones."""
+    dear = VerifyCost((1.0, 1.02, 1.05, 1.2, 1.4, 1.6, 1.8, 1.95, 3.5))
+    rig = rig_of({"auto": AutoDrafter(12, AutoOptions(dear))}, "auto", None, record_decisions=False)
+    for n in range(8):
+        rig.engine.add_request(str(n), [n, 7, 5, 2, n, 3], PARAMS)
+    done = rig.finish()
+    assert sum(reply.metrics.num_draft_tokens for reply in done.values()) == 0
+    rig.engine.add_request("again", [3, 7, 5, 2, 3, 3], PARAMS)
+    again = rig.finish()["again"]
+    assert again.token_ids == done["3"].token_ids
+    assert again.metrics.tokens_per_step > 2.0
 
 
 def test_each_drafter_is_told_the_rows_before_it() -> None:

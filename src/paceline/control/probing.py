@@ -23,6 +23,15 @@ class Probing:
         self._rest = 0
         self._patience = 1
 
+    @property
+    def rest(self) -> int:
+        """Steps to come in which :meth:`is_due` would say no."""
+        return self._rest
+
+    def skip(self, steps: int) -> None:
+        """Count ``steps`` in which :meth:`is_due` was not called."""
+        self._rest = max(0, self._rest - steps)
+
     def is_due(self) -> bool:
         """Return whether to ask in this step; to be called once per step."""
         if self._rest:

@@ -25,6 +25,7 @@ _GO_ON, _BEGIN = 0.5, 2.0  # times min_gain: hysteresis
 _HEAD_PYTHON = 0.5  # of ``ask_cost``: what Python does around the head's native call (150 of 460 µs)
 _WHOLE = 8  # nodes of a whole draft: the ledger or the end of the reply may allow fewer for a moment
 _KEEP_ALONE = 0.9
+_LOOK_AGAIN = 4  # steps until a full batch is looked at again: it may have emptied
 _NOTHING, _PLAIN = ScoredTree(), Choice(0, 1.0)  # what sources that rest offer
 
 
@@ -50,6 +51,7 @@ class AutoSession:
         "_prediction",
         "_probing",
         "_recycle",
+        "_rest",
         "_suffix",
         "_unseen",
         "estimates",
@@ -82,6 +84,7 @@ class AutoSession:
         self._is_asked = True
         self._alone = 1.0  # speed that the head promises without the cheap sources, of late
         self._unseen: list[int] = []
+        self._rest = 0
         self._active = True
         self._offers: list[tuple[str, ScoredTree]] = []
         self.estimates = {name: DepthEstimates() for name in CHEAP_SOURCES}
@@ -91,6 +94,11 @@ class AutoSession:
     def wants_top_tokens(self) -> bool:
         """Recycling learns from them, while the cheap sources are not resting."""
         return self._is_asked
+
+    @property
+    def rest(self) -> int:
+        """Steps until the sources are due again, once there is no head; none while decisions are recorded."""
+        return 0 if self._explain or self.wants_states else self._rest
 
     @property
     def wants_states(self) -> bool:
@@ -108,12 +116,14 @@ class AutoSession:
 
     def propose(self, budget: int) -> Draft:
         """Return the node count that promises the most tokens per second; often none."""
-        self.spent, self._offers, self._is_asked = 0.0, [], False
+        self._probing.skip(self.rest)
+        self.spent, self._offers, self._is_asked, self._rest = 0.0, [], False, 0
         if budget <= 0:
             return self._silent("no budget")
         if not self._batches.can_pay(self._load, budget):
             if self.wants_states and not self._batches.can_pay(self._load, _WHOLE):
                 self._head.drop()  # its states would be copied in every step of such a batch
+            self._rest = _LOOK_AGAIN
             return self._silent("full batch")
         if self._probing.is_due():
             tree, choice, is_confident = self._ask_cheap(budget)
@@ -122,10 +132,12 @@ class AutoSession:
         if not is_confident and self._head.pays(choice.speed, self._load):
             tree, choice = self._ask_head(tree, budget)
         elif not self._is_asked:
+            self._rest = self._probing.rest
             return self._silent("resting")
         if self._is_asked:
             # What they add to what the head would have given: where it alone is as good, they may rest.
             self._probing.learn(choice.speed - (self._alone if self.wants_states else 1.0))
+            self._rest = self._probing.rest
         return self._chosen(tree, choice, "pays" if choice.count else "does not pay")
 
     def observe(self, step: StepObservation) -> None:

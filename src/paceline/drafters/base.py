@@ -92,10 +92,14 @@ class AdaptiveSession(DraftSession, Protocol):
     the target's best successors are worth computing for it now. ``wants_states``: whether it still wants the
     hidden states that its capabilities name; once it does not, it gets none for the rest of the request.
     ``decision``: what it chose last and why;
-    ``None`` unless :attr:`DraftContext.explain` was set.
+    ``None`` unless :attr:`DraftContext.explain` was set. ``rest``: steps to come in which it need be neither
+    asked nor told; one observation then tells what was committed in all of them.
     """
 
     spent: float
+
+    @property
+    def rest(self) -> int: ...
 
     @property
     def wants_top_tokens(self) -> bool: ...

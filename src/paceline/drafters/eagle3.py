@@ -117,6 +117,11 @@ class Eagle3Session:
         return False
 
     @property
+    def rest(self) -> int:
+        """None: it wants each step's states."""
+        return 0
+
+    @property
     def wants_states(self) -> bool:
         """Always: a caller who names a head keeps it."""
         return True

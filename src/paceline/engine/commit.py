@@ -138,7 +138,7 @@ def observe(
     Call it before ``settle_cache``.
     """
     request = plan.request
-    if request.session is None:
+    if request.session is None or (request.pacing is not None and request.pacing.keeps(committed)):
         return
     path = acceptance.path[: len(committed)]
     tokens: IntArray | None = None

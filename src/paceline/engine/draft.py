@@ -8,14 +8,14 @@ settled. What is drafted never changes a reply.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from paceline.control.decisions import Decision, StepRecord
 from paceline.control.guard import Guard
 from paceline.drafters.base import AdaptiveSession, DraftSession
 from paceline.errors import DrafterError
-from paceline.records import ALONE, EMPTY_DRAFT, BatchLoad, Draft
+from paceline.records import ALONE, EMPTY_DRAFT, BatchLoad, Draft, StepObservation
 
 if TYPE_CHECKING:
     from paceline.engine.scheduler import Plan
@@ -27,14 +27,17 @@ class Pacing:
 
     ``guard``: the ledger that counts its costs. ``is_guarded``: whether the ledger also bounds the drafts.
     ``is_adaptive``: its session is an :class:`AdaptiveSession`. ``records``: one per verify step, ``None``
-    unless wanted. The others are of the present step; ``wants_top_tokens``, ``wants_states``, ``spent``
-    and ``decision`` as in an adaptive session.
+    unless wanted. ``rest``: steps to come in which the session is left alone; ``unseen``: tokens committed
+    while it was not asked, which it is told of before it is asked again. The others are of the present step;
+    ``wants_top_tokens``, ``wants_states``, ``spent`` and ``decision`` as in an adaptive session.
     """
 
     guard: Guard
     is_guarded: bool = False
     is_adaptive: bool = False
     records: list[StepRecord] | None = None
+    rest: int = 0
+    unseen: list[int] = field(default_factory=list)
     load: BatchLoad = ALONE
     budget: int = 0
     num_refused: int = 0
@@ -47,6 +50,12 @@ class Pacing:
     def open(self, budget: int, load: BatchLoad) -> int:
         """Return how many nodes may be drafted in a step with ``load``."""
         self.load = load
+        if self.rest:
+            self.rest -= 1
+            self.budget = self.num_refused = 0
+            self.is_asked = self.wants_top_tokens = False
+            self.spent = 0.0
+            return 0
         self.budget = self.guard.room(budget, load) if self.is_guarded else budget
         self.num_refused = budget - self.budget
         self.is_asked = self.budget > 0
@@ -61,12 +70,27 @@ class Pacing:
             self.spent = self.guard.drafting(max(draft.tree.depths, default=0))
             return draft
         adaptive = cast(AdaptiveSession, session)
+        self.tell_unseen(session)
         adaptive.meet(self.load)
         draft = adaptive.propose(self.budget)
         self.spent, self.decision = adaptive.spent, adaptive.decision
         self.wants_top_tokens = adaptive.wants_top_tokens
         self.wants_states = self.wants_states and adaptive.wants_states
+        self.rest = adaptive.rest
         return draft
+
+    def keeps(self, committed: tuple[int, ...]) -> bool:
+        """Keep the tokens of a step for later, if the session was not asked in it and wants no states."""
+        if self.is_asked or self.wants_states or not self.is_adaptive:
+            return False
+        self.unseen.extend(committed)
+        return True
+
+    def tell_unseen(self, session: DraftSession) -> None:
+        """Tell the session of the steps in which it was not asked."""
+        if self.unseen:
+            session.observe(StepObservation(tuple(self.unseen), 0))
+            self.unseen.clear()
 
     def settle(self, position: int, num_drafted: int, num_accepted: int, num_committed: int) -> None:
         """Book what a step cost and brought, and record it. ``position``: output tokens before it."""

@@ -128,7 +128,7 @@ class Request:
     @property
     def draft_budget(self) -> int:
         """Most tokens worth drafting now: one of the remaining tokens comes from the target anyway."""
-        if self.session is None:
+        if self.session is None or (self.pacing is not None and self.pacing.rest):
             return 0
         return max(0, min(self.draft_limit, self.length_limit - len(self.tokens) - 1))
 
@@ -175,6 +175,8 @@ class Request:
         if session is None:
             return
         try:
+            if self.pacing is not None:
+                self.pacing.tell_unseen(session)
             session.stop()
         except Exception:
             logger.warning("stopping the drafter of request %s failed", self.request_id, exc_info=True)
