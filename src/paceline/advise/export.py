@@ -133,39 +133,30 @@ def _vllm_suffix(setup: Setup) -> Written:
     return _vllm(setup, config, note)
 
 
-def _vllm_eagle3(setup: Setup) -> Written:
-    note = "vLLM drafts a chain of this length at every step, Paceline a tree of this size where it pays"
-    return _vllm(
-        setup, {"method": "eagle3", "model": _hub(setup.source)}, *_head_notes("vLLM", setup.source), note
-    )
-
-
-def _vllm_draft_model(setup: Setup) -> Written:
-    config = {"method": "draft_model", "model": _hub(setup.source)}
-    return _vllm(setup, config, *_folder_notes("vLLM", setup.source))
+def _vllm_model(setup: Setup) -> Written:
+    """Return a head or a draft model."""
+    notes = _folder_notes("vLLM", setup.source)
+    if setup.kind == "eagle3":
+        note = "vLLM drafts a chain of this length at every step, Paceline a tree of this size where it pays"
+        notes = (*_head_notes("vLLM", setup.source), note)
+    return _vllm(setup, {"method": setup.kind, "model": _hub(setup.source)}, *notes)
 
 
 # ---- SGLang ----
 
 
-def _sglang_chain(setup: Setup, algorithm: str, *notes: str) -> Written:
-    """SGLang counts the root among its draft tokens: a chain of k steps verifies k + 1."""
-    steps = setup.num_draft_tokens
+def _sglang_model(setup: Setup) -> Written:
+    """Return a head or a draft model. SGLang counts the root: a chain of k steps verifies k + 1 tokens."""
+    steps, algorithm, notes = setup.num_draft_tokens, "STANDALONE", _folder_notes("SGLang", setup.source)
+    if setup.kind == "eagle3":
+        note = "a chain; for trees raise --speculative-eagle-topk and --speculative-num-draft-tokens"
+        algorithm, notes = "EAGLE3", (*_head_notes("SGLang", setup.source), note)
     words = (
         *("--speculative-algorithm", algorithm, "--speculative-draft-model-path", _hub(setup.source)),
         *("--speculative-num-steps", str(steps), "--speculative-eagle-topk", "1"),
         *("--speculative-num-draft-tokens", str(steps + 1)),
     )
     return words, (*notes, _FIXED)
-
-
-def _sglang_eagle3(setup: Setup) -> Written:
-    note = "a chain; for trees raise --speculative-eagle-topk and --speculative-num-draft-tokens"
-    return _sglang_chain(setup, "EAGLE3", *_head_notes("SGLang", setup.source), note)
-
-
-def _sglang_draft_model(setup: Setup) -> Written:
-    return _sglang_chain(setup, "STANDALONE", *_folder_notes("SGLang", setup.source))
 
 
 def _sglang_lookup(setup: Setup, option: str, value: str, note: str) -> Written:
@@ -279,8 +270,8 @@ _ENGINES: dict[str, tuple[Target, Writers]] = {
             "none": _plain("--speculative-config"),
             "ngram": _vllm_ngram,
             "suffix": _vllm_suffix,
-            "eagle3": _vllm_eagle3,
-            "draft_model": _vllm_draft_model,
+            "eagle3": _vllm_model,
+            "draft_model": _vllm_model,
         },
     ),
     "sglang": (
@@ -289,8 +280,8 @@ _ENGINES: dict[str, tuple[Target, Writers]] = {
             "none": _plain("--speculative-algorithm"),
             "ngram": _sglang_ngram,
             "suffix": _sglang_suffix,
-            "eagle3": _sglang_eagle3,
-            "draft_model": _sglang_draft_model,
+            "eagle3": _sglang_model,
+            "draft_model": _sglang_model,
         },
     ),
     "llama.cpp": (

@@ -61,17 +61,14 @@ class Asker:
 
     async def ask(self, messages: Messages) -> Answer:
         """Return the reply. Raises ``EndpointError`` with the address and what was expected."""
-        try:
-            return parse_answer(await self._post(messages))
-        except ReplyError as failure:
-            # Servers that know no log-probabilities refuse the request as a whole.
-            if not (self.wants_logprobs and failure.kind in ("http_400", "http_422", "http_501")):
-                raise endpoint_error(self.url, _EXPECTED, failure) from None
-        self.wants_logprobs = False
-        try:
-            return parse_answer(await self._post(messages))
-        except ReplyError as failure:
-            raise endpoint_error(self.url, _EXPECTED, failure) from None
+        while True:
+            try:
+                return parse_answer(await self._post(messages))
+            except ReplyError as failure:
+                # Servers that know no log-probabilities refuse the request as a whole.
+                if not (self.wants_logprobs and failure.kind in ("http_400", "http_422", "http_501")):
+                    raise endpoint_error(self.url, _EXPECTED, failure) from None
+                self.wants_logprobs = False
 
     async def _post(self, messages: Messages) -> Any:
         try:

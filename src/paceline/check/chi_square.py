@@ -31,13 +31,11 @@ class ChiSquare:
 
 def chi_square(observed: Mapping[Cell, int], law: Mapping[Cell, float]) -> ChiSquare:
     """Test counts against ``law``, whose probabilities sum to one."""
-    total = sum(observed.values())
-    degrees = len(_pooled(observed, law, total)) - 1
-    if any(count and law.get(cell, 0.0) <= 0.0 for cell, count in observed.items()):
-        return ChiSquare(math.inf, degrees, 0.0)
-    cells = _pooled(observed, law, total)
+    cells = _pooled(observed, law, sum(observed.values()))
     statistic = math.fsum((count - expected) ** 2 / expected for count, expected in cells)
-    return ChiSquare(statistic, degrees, survival(statistic, degrees))
+    if any(count and law.get(cell, 0.0) <= 0.0 for cell, count in observed.items()):
+        statistic = math.inf
+    return ChiSquare(statistic, len(cells) - 1, survival(statistic, len(cells) - 1))
 
 
 def _pooled(observed: Mapping[Cell, int], law: Mapping[Cell, float], total: int) -> list[tuple[float, float]]:
@@ -57,10 +55,10 @@ def survival(statistic: float, degrees: int) -> float:
     (Abramowitz and Stegun 1964, 26.4.4 and 26.4.5).
     """
     half = statistic / 2.0
-    if degrees <= 0 or half <= 0.0:
-        return 1.0
     if math.isinf(half):
         return 0.0
+    if degrees <= 0 or half <= 0.0:
+        return 1.0
     first, total = (0.0, 0.0) if degrees % 2 == 0 else (0.5, math.erfc(math.sqrt(half)))
     orders = (first + k for k in range(degrees // 2))
     return total + math.fsum(math.exp(a * math.log(half) - half - math.lgamma(a + 1.0)) for a in orders)

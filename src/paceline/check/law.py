@@ -118,8 +118,11 @@ def check_law(
     def run(name: str, filters: str, params: SamplingParams, draw: Drawing, control: bool = False) -> None:
         if params not in laws:
             laws[params] = enumerate_law(reader.logits, params, context, NUM_TOKENS)
+        law = laws[params]
         counts, drafted = draw(_seeds(seed, len(tests), num_draws))
-        tests.append(_judge(name, filters, laws[params], counts, share, control, drafted))
+        found = chi_square(counts, law)
+        numbers = (found.statistic, found.degrees, found.p_value)
+        tests.append(LawTest(name, filters, num_draws, len(law), *numbers, share, control, drafted))
         progress("law of sampled replies", total)
 
     for filters, chosen in FILTERS.items():
@@ -156,30 +159,6 @@ def law_params(chosen: dict[str, Any]) -> SamplingParams:
 def _seeds(seed: int, test: int, count: int) -> Iterable[int]:
     key = noise_key(seed, test, Stream.FINAL)
     return (noise_word(key, index) for index in range(count))
-
-
-def _judge(
-    name: str,
-    filters: str,
-    law: SequenceLaw,
-    counts: Counter[Reply],
-    share: float,
-    control: bool,
-    drafted: int | None,
-) -> LawTest:
-    result = chi_square(counts, law)
-    return LawTest(
-        name,
-        filters,
-        sum(counts.values()),
-        len(law),
-        result.statistic,
-        result.degrees,
-        result.p_value,
-        share,
-        control,
-        drafted,
-    )
 
 
 def open_context(
