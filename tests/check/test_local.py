@@ -19,7 +19,7 @@ from paceline.check.law import check_law
 from paceline.check.local import CheckResult, CheckSettings, run_check
 from paceline.check.progress import silent
 from paceline.check.replies import CheckPrompt, check_greedy, check_seeded
-from paceline.check.report import as_json, local_lines
+from paceline.check.report import as_json, difference_lines, local_lines
 from paceline.check.subject import Subject
 from paceline.drafters.base import DrafterCapabilities, TokenSampler
 from paceline.drafters.ngram import NgramDrafter
@@ -123,6 +123,37 @@ def test_bits_of_logits_are_compared_not_tokens_alone() -> None:
     broken = subject(RoundsOtherwise(vocab_size=12, spread=1.2))
     greedy, _ = check_greedy(broken, PROMPTS, 12, silent)
     assert any(found.what == "logits" and found.kind == "bug" for found in greedy.differences)
+
+
+class Noisy(FakeExecutor):
+    """Kernels that depend on the batch: rows that are not alone are off by up to 0.05."""
+
+    def forward(self, batch: ForwardBatch) -> FloatArray:
+        logits = super().forward(batch)
+        if len(batch.tokens) == 1:
+            return logits
+        off = [
+            np.random.default_rng(int(abs(row[0]) * 1e6)).uniform(-0.05, 0.05, row.shape) for row in logits
+        ]
+        return (logits + np.array(off)).astype(np.float32)
+
+
+def test_where_numbers_are_noisy_close_choices_are_ties() -> None:
+    """The report has all that an argument needs: place, both tokens and texts, their gap, the noise."""
+    noisy = subject(Noisy(vocab_size=12, spread=0.15))
+    greedy, _ = check_greedy(noisy, PROMPTS, 24, silent)
+    assert 0.01 < greedy.noise < 0.1
+    ties = [found for found in greedy.differences if found.kind == "tie"]
+    assert ties and greedy.passed
+    for found in ties:
+        assert found.subject in ("trees", "ngram")
+        assert found.what == "token" and found.position >= 0
+        assert found.token_ids[0] != found.token_ids[1] and all(found.texts)
+        assert found.gap is not None and 0.0 <= found.gap <= 2.0 * greedy.noise
+        (line,) = difference_lines([found])
+        for part in ("tie within noise", str(found.position), *map(str, found.token_ids), *found.texts):
+            assert part in line
+        assert f"gap {found.gap:.3g}, noise {greedy.noise:.2g}" in line
 
 
 def laws_of(broken: Subject) -> Sequence[str]:
