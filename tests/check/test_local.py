@@ -81,6 +81,21 @@ def test_the_report_says_all(sound: CheckResult) -> None:
     assert "once in 1,000,000 runs" in text
 
 
+def test_what_was_drafted_is_counted_and_silence_is_no_proof(sound: CheckResult) -> None:
+    """Seeded replies ran in one full batch, in which ``auto`` asks nobody: equal, and shown was nothing."""
+    assert set(sound.greedy.drafted) == set(sound.seeded.drafted) == {"ngram", "trees"}
+    assert min(sound.greedy.drafted["trees"], sound.seeded.drafted["trees"]) > 20
+    quiet = subject(drafters={"quiet": ScriptedDrafter(lambda known, budget, sampler: Draft())})
+    executor = quiet.executor
+    assert isinstance(executor, FakeExecutor)
+    seeded = check_seeded(quiet, PROMPTS, 12, 0.0, silent)
+    widths = [int(batch.sequences.max()) + 1 for batch in executor.batches]
+    assert 1 in widths and 2 in widths, "alone, and in a batch"
+    assert seeded.passed and seeded.drafted == {"quiet": 0}
+    lines = local_lines(replace(sound, seeded=seeded))
+    assert "    quiet: nothing was drafted here, so nothing is shown of it" in lines
+
+
 def test_nothing_to_check_is_an_error() -> None:
     with pytest.raises(ConfigError, match="no prompt"):
         run_check(subject(), (), SETTINGS)

@@ -6,7 +6,8 @@ are compared, and the bits of the logits each was chosen from, and all that user
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,10 +41,14 @@ class CheckPrompt:
 
 @dataclass(frozen=True, slots=True)
 class RepliesResult:
-    """``num_replies``: compared with plain ones; ``num_tokens``: in them. ``noise``: of a logit, measured."""
+    """``num_replies``: compared with plain ones; ``num_tokens``: in them. ``noise``: of a logit, measured.
+
+    ``drafted``: tokens proposed by each drafter; one without any shows nothing of itself.
+    """
 
     num_replies: int
     num_tokens: int
+    drafted: Mapping[str, int]
     noise: float
     differences: tuple[Difference, ...]
 
@@ -75,7 +80,7 @@ def check_greedy(
     engine = subject.engine()
     names = ("none", "none", *subject.drafters)
     differences: list[Difference] = []
-    plain_replies, num_tokens = [], 0
+    plain_replies, num_tokens, drafted = [], 0, dict.fromkeys(subject.drafters, 0)
     for prompt in prompts:
         replies = []
         for name in names:
@@ -94,43 +99,48 @@ def check_greedy(
         differences += [d.of(prompt.id, "none") for d in _compare(subject, plain, again, repeat, noise)]
         for name, other in zip(subject.drafters, replies[2:], strict=True):
             num_tokens += len(other.token_ids)
+            drafted[name] += other.metrics.num_draft_tokens
             differences += [d.of(prompt.id, name) for d in _compare(subject, plain, other, repeat, noise)]
     count = len(prompts) * len(subject.drafters)
-    return RepliesResult(count, num_tokens, noise, tuple(differences)), plain_replies
+    return RepliesResult(count, num_tokens, drafted, noise, tuple(differences)), plain_replies
 
 
 def check_seeded(
     subject: Subject, prompts: Sequence[CheckPrompt], max_tokens: int, noise: float, progress: Progress
 ) -> RepliesResult:
-    """Compare seeded replies: plain ones run alone, the others all in one batch, as servers run them."""
+    """Compare seeded replies: plain ones run alone, of the others every second one in a batch.
+
+    In full batches drafters keep silent, so batches alone would show nothing of them.
+    """
     engine = subject.engine()
     total = len(prompts) * (2 + len(subject.drafters))
+    together = range(1, len(prompts), 2)
+    batches = [together[start : start + MAX_REQUESTS] for start in range(0, len(together), MAX_REQUESTS)]
 
-    def batch(drafter: str, at_once: int) -> list[CompletionOutput]:
-        replies: list[CompletionOutput] = []
-        for start in range(0, len(prompts), at_once):
-            part = {
-                str(index): (
-                    prompt.ids,
-                    seeded_params(index, max_tokens, drafter, subject.draft_limit(drafter)),
-                )
-                for index, prompt in enumerate(prompts[start : start + at_once], start)
-            }
-            done = run_to_end(engine, part)
-            replies += [done[name] for name in part]
-            progress("seeded replies", total, len(part))
-        return replies
+    def replies(drafter: str, groups: Sequence[Sequence[int]]) -> list[CompletionOutput]:
+        done: dict[str, CompletionOutput] = {}
+        limit = subject.draft_limit(drafter)
+        for group in groups:
+            part = {str(i): (prompts[i].ids, seeded_params(i, max_tokens, drafter, limit)) for i in group}
+            done |= run_to_end(engine, part)
+            progress("seeded replies", total, len(group))
+        return [done[str(index)] for index in range(len(prompts))]
 
-    plain, again = batch("none", 1), batch("none", MAX_REQUESTS)
+    alone = [(index,) for index in range(len(prompts))]
+    mixed = [*alone[::2], *batches]
+    plain, again = replies("none", alone), replies("none", mixed)
     repeats = [first_difference(a.token_ids, b.token_ids) for a, b in zip(plain, again, strict=True)]
     differences: list[Difference] = []
-    num_tokens = 0
-    for name, others in (("none", again), *((name, batch(name, MAX_REQUESTS)) for name in subject.drafters)):
+    num_tokens, drafted = 0, Counter[str]()
+    for name, others in (("none", again), *((name, replies(name, mixed)) for name in subject.drafters)):
         num_tokens += sum(len(other.token_ids) for other in others) if name != "none" else 0
+        drafted[name] = sum(other.metrics.num_draft_tokens for other in others)
         for prompt, one, other, repeat in zip(prompts, plain, others, repeats, strict=True):
             found = _compare(subject, one, other, repeat, noise)
             differences += [difference.of(prompt.id, name) for difference in found]
-    return RepliesResult(len(prompts) * len(subject.drafters), num_tokens, noise, tuple(differences))
+    del drafted["none"]
+    count = len(prompts) * len(subject.drafters)
+    return RepliesResult(count, num_tokens, drafted, noise, tuple(differences))
 
 
 def _compare(

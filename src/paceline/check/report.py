@@ -43,7 +43,9 @@ def local_lines(result: CheckResult) -> list[str]:
     cache, law = result.cache, result.law
     lines = [
         *_replies_lines("greedy replies", "tokens and bits of logits", result.greedy),
-        *_replies_lines("seeded replies", "tokens and bits of logits, in batches", result.seeded),
+        *_replies_lines(
+            "seeded replies", "tokens and bits of logits, every second one in a batch", result.seeded
+        ),
         f"{_mark(cache.passed)} cache: {cache.num_rows} rows of logits equal a fresh prefill, after "
         f"{cache.num_draft_tokens} random drafted tokens, {cache.num_refused} rolled back, "
         f"{cache.num_aborted} requests aborted",
@@ -61,8 +63,9 @@ def _replies_lines(name: str, what: str, part: RepliesResult) -> list[str]:
     counts = Counter(found.kind for found in part.differences)
     said = ", ".join(f"{count} {_WORDS[kind]}" for kind, count in counts.items()) or f"the same ({what})"
     extent = f"{part.num_replies} against plain, {part.num_tokens} tokens"
-    head = f"{_mark(part.passed)} {name}: {extent}: {said}; {noise}"
-    return [head, *difference_lines(part.differences)]
+    lines = [f"{_mark(part.passed)} {name}: {extent}: {said}; {noise}", *difference_lines(part.differences)]
+    silent = ", ".join(drafter for drafter, count in part.drafted.items() if not count)
+    return [*lines, f"    {silent}: nothing was drafted here, so nothing is shown of it"] if silent else lines
 
 
 _WORDS = {"bug": "bugs", "tie": "ties within noise", "baseline": "where plain does not repeat itself"}
