@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -186,3 +187,23 @@ def test_bad_options(served_model: Path, options: tuple[str, ...], message: str)
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--port", "{taken}"), "--port {taken}: Address already in use; stop the program that does"),
+        (("--host", "192.0.2.1", "--no-key"), "--host 192.0.2.1: Cannot assign requested address"),
+        (("--host", "no.host.invalid", "--no-key"), "--host 'no.host.invalid' is no address"),
+    ],
+    ids=str,
+)
+def test_an_address_that_cannot_be_had(served_model: Path, options: tuple[str, ...], message: str) -> None:
+    """The program once said that it served at a port that another one held; only the log knew better."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        given = [option.format(taken=taken) for option in options]
+        done = subprocess.run([*RUN, "--model", str(served_model), *given], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert message.format(taken=taken) in done.stderr
+    assert "serving" not in done.stderr

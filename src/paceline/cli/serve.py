@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 LEAST_KEY_LENGTH = 16
 """Of a key in a file, which a person does not type: shorter ones can be guessed."""
+ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+"""Of an address that this machine does not have."""
 
 
 def serve(
@@ -140,6 +144,7 @@ def serve(
         allow_origins=tuple(allow_origin or ()),
     )
     _set_up_log(log_format, log_level)
+    _check_free(host, port)
     sizes = {
         "quant": options.quant_named(quant),
         "threads": threads,
@@ -172,7 +177,9 @@ def _keys(given: list[str], file: Path | None) -> tuple[str, ...]:
         return tuple(given)
     try:
         lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise ConfigError(f"--api-key-file {file} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
         raise ConfigError(f"--api-key-file {file} cannot be read: {error}") from error
     keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:
@@ -198,6 +205,41 @@ def _check_address(host: str, port: int, *, has_key: bool, open_to_all: bool) ->
         raise ConfigError("--no-key contradicts the keys that were given: drop one of them")
 
 
+def _check_free(host: str, port: int) -> None:
+    """Raise ``ConfigError`` where nobody can listen: before the model is loaded, and in words.
+
+    A name may stand for several addresses (``localhost``); those the machine lacks count only when all do.
+    """
+    try:
+        places = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as error:
+        raise ConfigError(
+            f"--host {host!r} is no address ({error.strerror}): give one of this machine"
+        ) from error
+    failures = [failure for place in places if (failure := _bind_failure(place[0], place[4]))]
+    busy = [failure for failure in failures if failure.errno not in ABSENT]
+    if busy:
+        raise ConfigError(
+            f"nobody can listen on --host {host} --port {port}: {busy[0].strerror}; stop the program that "
+            "does, or give another --port (0 picks one)"
+        )
+    if len(failures) == len(places):
+        raise ConfigError(f"--host {host}: {failures[0].strerror}; give an address of this machine")
+
+
+def _bind_failure(family: int, address: tuple[object, ...]) -> OSError | None:
+    """Return why a socket cannot be bound there as a server binds it; ``None`` when it can."""
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind(address)
+    except OSError as error:
+        return error
+    return None
+
+
 def _set_up_log(form: str, level: str) -> None:
     from paceline.config import check_choice
     from paceline.server import logs
@@ -217,7 +259,8 @@ def _names(model: str, given: list[str] | None) -> tuple[str, ...]:
 def _greet(settings: ServerSettings, host: str, port: int) -> None:
     """Say where what is served, where a person reads it."""
     address = f"http://{f'[{host}]' if ':' in host else host}:{port or '(a free port)'}"
-    keys = f"{len(settings.api_keys)} API keys" if settings.api_keys else "no API key"
+    count = len(settings.api_keys)
+    keys = "no API key" if not count else "1 API key" if count == 1 else f"{count} API keys"
     print(
         f"paceline: serving {settings.model_names[0]} at {address} ({keys}); page at /, interface at /docs",
         file=sys.stderr,
