@@ -42,6 +42,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return import_module("importlib.metadata").version("paceline")
     if name not in _HOMES:
         raise AttributeError(f"module 'paceline' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+import paceline
 from paceline.cli import main as program
 from paceline.cli.profile import parse_rows
+from paceline.drafters.copy_check import LowAcceptanceWarning
 from paceline.errors import ConfigError, PacelineError, QueueFullError
 
 COMMANDS = ("generate", "chat", "demo", "bench", "profile", "pull", "models", "synth", "theory")
@@ -189,3 +191,36 @@ def test_output_that_lacks_a_character_or_room(monkeypatch: pytest.MonkeyPatch) 
         with pytest.raises(SystemExit) as end:
             program.main()
         assert end.value.code == program.USER_ERROR
+
+
+def test_a_warning_of_ours_is_one_line_and_others_keep_their_place() -> None:
+    """A weak draft model once greeted users with the path and a line of our source."""
+    weak = program.format_warning("it drafts badly", LowAcceptanceWarning, "draft_model.py", 7)
+    assert weak == "paceline: warning: it drafts badly\n"
+    other = program.format_warning("overflow", RuntimeWarning, "numbers.py", 7)
+    assert other.startswith("numbers.py:7: RuntimeWarning: overflow")
+
+
+def test_python_runs_the_package_and_knows_its_version() -> None:
+    done = subprocess.run([sys.executable, "-m", "paceline", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"paceline {paceline.__version__}\n")
+
+
+def test_help_keeps_the_brackets_of_an_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They were taken for markup: the command that the help gave installed nothing new."""
+    assert run(monkeypatch, "theory", "plot", "--help") == 0
+    assert 'pip install "paceline[plot]"' in capsys.readouterr().out
+
+
+def test_a_cost_curve_that_is_too_short_is_refused_before_any_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    curve = tmp_path / "profile.json"
+    curve.write_text('{"r": {"1": 1.0, "4": 1.3}}')
+    assert run(monkeypatch, "theory", "table", "--cost-curve", str(curve)) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "measured up to 4: give --lengths 1-3" in captured.err
+    assert run(monkeypatch, "theory", "table", "--cost-curve", str(curve), "--lengths", "1-3") == 0

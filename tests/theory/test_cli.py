@@ -50,7 +50,9 @@ def test_table_with_a_measured_curve(tmp_path: Path) -> None:
     assert cells(output, "0.3")[1] == ["0.3", "0.82*", "0.49", "0"]
     assert cells(output, "break-even") == [["break-even", "0.58", "0.73"]]
     assert cells(run("table", "-k", "2", "-c", "3"), "break-even") == [["break-even", "never"]]
-    assert "rows is 10, but r was measured up to 8" in refusal("table", "-k", "9", "--cost-curve", str(path))
+    assert "was measured up to 8: give --lengths 1-7" in refusal(
+        "table", "-k", "9", "--cost-curve", str(path)
+    )
 
 
 def test_every_table_fits_eighty_columns() -> None:

@@ -101,7 +101,8 @@ def load_dataset(path: Path) -> list[BenchPrompt]:
         if data.startswith(_GZIP):
             data = gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
-        raise ConfigError(f"dataset {path} cannot be read: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"dataset {path} cannot be read: {reason}") from error
     name = path.name.removesuffix(".gz")
     return _parse(_decoded(data, str(path)), str(path), Path(name).stem, MT_BENCH_CATEGORIES)
 

@@ -117,7 +117,7 @@ def _advise(
     table = named_costs(llm, llm.costs.table(), measured)
     environment = describe_environment(llm.executor.num_threads, llm.executor.path)
     columns = (TextColumn("{task.description:<28}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=stderr, transient=True) as bar:
+    with Progress(*columns, console=stderr, transient=True, disable=not stderr.is_terminal) as bar:
         task = bar.add_task("measuring", total=1.0)
         return run(
             llm,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import sys
+import warnings
 from importlib import metadata
 from typing import Annotated
 
@@ -64,8 +65,21 @@ def options(
     """Options of the program itself; ``--version`` ends it in its callback."""
 
 
+with_source = warnings.formatwarning
+
+
+def format_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+) -> str:
+    """Return a warning of ours as one line: users of the program have no use for the place in its source."""
+    if category.__module__.startswith("paceline."):
+        return f"paceline: warning: {message}\n"
+    return with_source(message, category, filename, lineno, line)
+
+
 def main() -> None:
     """Run the program. Errors of the user's end with status 2 and one line on stderr, Ctrl-C with 130."""
+    warnings.formatwarning = format_warning
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a terminal that lacks a character still shows the others
             stream.reconfigure(errors="replace")

@@ -63,7 +63,8 @@ def profile(
 
     wanted = parse_rows(rows)
     check_writable(output)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("measuring", total=1.0)
         report = profile_model(
             model,

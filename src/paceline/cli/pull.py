@@ -37,7 +37,7 @@ def _pull_with_bar(name: str, accept_terms: bool) -> Path:
     if entry.terms and accept_terms:
         console.print(entry.terms, style="dim", highlight=False)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         tasks = {name: bar.add_task(name, total=None)}
 
         def show(label: str, done: int, total: int) -> None:

@@ -29,7 +29,7 @@ def synth(
     from paceline.models.synth import write_synthetic_model
 
     console = Console(stderr=True)
-    with Progress(console=console, transient=True) as bar:
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(f"writing {out.name}")
         write_synthetic_model(
             like,

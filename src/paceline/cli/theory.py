@@ -77,6 +77,12 @@ def table(
     measured), and the last row is the acceptance from which drafting pays.
     """
     alphas, ks, curve = parse_floats(alpha, "--alpha"), parse_lengths(lengths), read_cost_curve(cost_curve)
+    most = curve.longest_draft
+    if most is not None and max(ks) > most:
+        raise ConfigError(
+            f"--lengths goes to {max(ks)}, whose verification has {max(ks) + 1} rows, but {cost_curve} was "
+            f"measured up to {most + 1}: give --lengths 1-{most}, or run `paceline profile` with more --rows"
+        )
     console = Console()
     tokens = _grid("Expected tokens per step", "alpha", ks)
     for a in alphas:
@@ -141,7 +147,7 @@ def plot(
 ) -> None:
     """Write plots: tokens against K, speedup against K, break-even acceptance. Needs matplotlib.
 
-    Install it with: pip install "paceline[plot]"
+    Install it with: pip install "paceline\\[plot]"
     """
     settings = PlotSettings(
         alphas=parse_floats(alpha, "--alpha"),

@@ -40,7 +40,7 @@ def _check_prompt(prompt: tuple[int, ...], config: EngineConfig, vocab_size: int
     if len(prompt) >= config.max_model_len:
         raise PromptError(
             f"the prompt has {len(prompt)} tokens and leaves no room for a reply in max_model_len="
-            f"{config.max_model_len}: shorten it or raise max_model_len"
+            f"{config.max_model_len}: shorten it or raise max_model_len (--context)"
         )
     if min(prompt) < 0 or max(prompt) >= vocab_size:
         wrong = next(token for token in prompt if not 0 <= token < vocab_size)
