@@ -28,7 +28,7 @@ def test_options_exist() -> None:
     for command in ("eagle3", "draft-model", "export"):
         known |= options_of("train", command)
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
-    assert named - known == set()
+    assert named - known - {"--extra-index-url"} == set()  # pip's
     assert len(named) > 15, "the page must be looked at"
 
 

@@ -9,8 +9,8 @@ from paceline.theory.cost_table import CostTable, DraftCost
 CONSERVATIVE_RATIOS = (1.0, 1.05, 1.12, 1.28, 1.4, 1.57, 1.8, 1.9)
 
 # One-row forwards of the same model (2.7 ms). A head's first pass also catches up with what was committed,
-# and costs five times a later one; the copying drafters are Python (docs/drafters.md).
-CATCH_UP_COST = 0.10
+# and it includes the Python around a draft; the copying drafters are Python (docs/drafters.md).
+CATCH_UP_COST = 0.15
 LEVEL_COST = 0.02
 HOST_COSTS = {
     "ngram": DraftCost(0.002),

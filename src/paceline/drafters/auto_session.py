@@ -22,7 +22,6 @@ from paceline.tree import ROOT
 CHEAP_SOURCES = ("prediction", "suffix", "recycle")
 _SURE_LEAF = 0.3  # a path of the head that may begin a copy: less likely ones are not looked up
 _GO_ON, _BEGIN = 0.5, 2.0  # times min_gain: hysteresis
-_HEAD_PYTHON = 0.5  # of ``ask_cost``: what Python does around the head's native call (150 of 460 µs)
 _WHOLE = 8  # nodes of a whole draft: the ledger or the end of the reply may allow fewer for a moment
 _KEEP_ALONE = 0.9
 _LOOK_AGAIN = 4  # steps until a full batch is looked at again: it may have emptied
@@ -227,7 +226,7 @@ class AutoSession:
         grown = self._head.grow(budget, self._load)
         if grown is None:
             return cheap, self._best(cheap, budget)
-        cheap_spent, self.spent = self.spent, self._head.spent + _HEAD_PYTHON * self._options.ask_cost
+        cheap_spent, self.spent = self.spent, self._head.spent
         alone = self._best(grown, budget).speed
         self._alone = max(1.0, _KEEP_ALONE * self._alone + (1.0 - _KEEP_ALONE) * alone)
         self.spent += cheap_spent
