@@ -16,7 +16,7 @@ from paceline.bench.datasets import load_workload
 from paceline.engine.engine import Engine
 
 SHARED_TOKENS, TAIL_TOKENS, LONG_TOKENS = 1000, 24, 4000
-PLAIN_STEPS = 400
+BEFORE_STEPS = 100
 DEFAULT = (("none", 1), ("none", 4), ("auto", 1), ("auto", 4))
 
 
@@ -83,35 +83,51 @@ def gaps(engine: Engine, num_steps: int | None, until: str = "") -> list[float]:
     return [after - before for before, after in pairwise(times)]
 
 
-def long_prompt(llm: LLM, text: list[int], drafter: str, streams: int) -> None:
-    """Print the 99th percentile of the gaps of streams, alone and beside a long prompt."""
+def start_streams(llm: LLM, text: list[int], drafter: str, streams: int) -> None:
     llm.start_afresh()
-    engine = llm.engine
     for number in range(streams):
         # Drawn, because greedy text of a small model soon repeats itself, and then drafts are always right.
         params = SamplingParams(seed=number, max_tokens=7000, ignore_eos=True, drafter=drafter)
-        engine.add_request(f"s{number}", text[number * 50 : number * 50 + 60], params)
-    gaps(engine, 10)
-    alone = gaps(engine, PLAIN_STEPS)
+        llm.engine.add_request(f"s{number}", text[number * 50 : number * 50 + 60], params)
+    gaps(llm.engine, BEFORE_STEPS)
+
+
+def end_streams(engine: Engine, streams: int) -> None:
+    assert {f"s{number}" for number in range(streams)} <= set(engine.running_ids), "a stream ended too early"
+    for request_id in engine.request_ids:
+        engine.abort(request_id)
+
+
+def long_prompt(llm: LLM, text: list[int], drafter: str, streams: int) -> None:
+    """Print the 99th percentile of the gaps of streams beside a long prompt, and of the same steps of the
+    same streams without it: they get slower as they get longer, whatever is beside them.
+    """
+    engine = llm.engine
+    start_streams(llm, text, drafter, streams)
     long = SamplingParams(temperature=0, max_tokens=4, ignore_eos=True, drafter=drafter)
     start = time.perf_counter()
     engine.add_request("long", (text * 4)[:LONG_TOKENS], long)
     beside = gaps(engine, None, until="long")
     seconds = time.perf_counter() - start
-    quarter = max(1, len(beside) // 4)
-    parts = [statistics.median(beside[at : at + quarter]) * 1e3 for at in range(0, len(beside), quarter)][:4]
-    assert {f"s{number}" for number in range(streams)} <= set(engine.running_ids), "a stream ended too early"
-    for request_id in engine.request_ids:
-        engine.abort(request_id)
+    end_streams(engine, streams)
+    start_streams(llm, text, drafter, streams)
+    alone = gaps(engine, len(beside))
+    end_streams(engine, streams)
     p99 = [statistics.quantiles(values, n=100)[98] for values in (alone, beside)]
     median = [statistics.median(values) for values in (alone, beside)]
     print(
         f"{drafter}, {streams} streams: p99 gap {p99[0] * 1e3:.1f} -> {p99[1] * 1e3:.1f} ms "
-        f"({p99[1] / p99[0]:.2f} x), median {median[0] * 1e3:.1f} -> {median[1] * 1e3:.1f} ms; "
-        f"the prompt took {seconds:.2f} s in {len(beside)} steps of "
-        f"{', '.join(f'{part:.1f}' for part in parts)} ms (median of each quarter)",
+        f"({p99[1] / p99[0]:.2f} x), median {median[0] * 1e3:.1f} -> {median[1] * 1e3:.1f} ms; the prompt "
+        f"took {seconds:.2f} s in {len(beside)} steps of {quarters(beside)} ms, which alone take "
+        f"{quarters(alone)} (median of each quarter)",
         flush=True,
     )
+
+
+def quarters(values: list[float]) -> str:
+    size = max(1, len(values) // 4)
+    parts = [statistics.median(values[at : at + size]) for at in range(0, len(values), size)][:4]
+    return ", ".join(f"{part * 1e3:.1f}" for part in parts)
 
 
 def main() -> None:

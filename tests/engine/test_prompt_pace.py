@@ -144,3 +144,23 @@ def test_drafts_do_not_stretch_what_prompts_may_take(requests: int) -> None:
     """
     plain, drafted = p99_gaps(requests, 0), p99_gaps(requests, 3)
     assert drafted[1] / plain[1] < 1.5
+
+
+def test_replies_that_grow_beside_a_long_prompt_do_not_slow_it_down() -> None:
+    """w was learnt before the prompt came only. While it was read the replies grew from 500 to 3,000 tokens
+    and their own rows took three times as long, which was laid to the prompt: it got one row a step, 4,000
+    tokens took 2,800 steps, and each was slow all the same.
+    """
+    pace, machine = PromptPace(2.5, COST), Machine(0.003, 0.0003)
+    stretch_of(pace, machine, 4, 1)
+    read = []
+    for _ in range(1500):
+        machine.w *= 1.001
+        rows = pace.num_rows(4, WIDE)
+        pace.learn(4, rows, machine.seconds(4, rows))
+        read.append(rows)
+    assert machine.w / 0.003 > 4
+    late = [rows for rows in read[-300:] if rows]
+    wanted = 1.5 * machine.w * COST.at(4) / machine.p
+    assert 0.75 * wanted < statistics.median(late) < 1.25 * wanted
+    assert sum(rows == 0 for rows in read) < 50

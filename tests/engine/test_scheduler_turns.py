@@ -185,3 +185,21 @@ def test_at_its_deadline_a_request_ends_with_what_it_has() -> None:
 def test_terms_are_checked(wrong: dict[str, object]) -> None:
     with pytest.raises(ConfigError):
         QueueTerms(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_prompt_stands_still_for_a_step_so_that_replies_are_timed_alone() -> None:
+    rig = make_rig(max_num_requests=4, max_model_len=512, prompt_stretch=1.5)
+    scheduler = rig.engine._scheduler
+    learn = scheduler.pace.learn
+    scheduler.learn = lambda *_: None  # type: ignore[method-assign]  # the machine's own times would decide
+    rig.engine.add_request("decodes", [1, 2], SamplingParams(temperature=0, max_tokens=90, ignore_eos=True))
+    rig.step()
+    rig.engine.add_request("long", [1 + i % 9 for i in range(200)], GREEDY)
+    sizes = []
+    for _ in range(36):
+        assert [output.request_id for output in rig.step()] == ["decodes"]
+        sizes.append(len(rig.executor.batches[-1].tokens))
+        learn(1, sizes[-1] - 1, 0.001 * sizes[-1])
+    assert sizes.count(1) == 1 and sizes[32] == 1
+    assert min(sizes[:32] + sizes[33:]) > 1
+    rig.finish()

@@ -7,6 +7,9 @@ p from those with some, both as medians; so p follows the machine, the model, an
 (its attention costs more and more: 4,000 tokens on, a row of SmolLM2-135M costs as much as a whole forward
 for one request at its beginning). With D decoding requests P = (stretch - 1)·w·r(D) / p, and 1 at least.
 
+Replies grow beside a long prompt, and w with them. So a prompt now and then stands still for a step; else
+what the replies cost would be laid to the prompt, which would be read ever more slowly.
+
 The clock decides how a prompt is cut, never what is written: rows do not depend on their batch (law 7).
 """
 
@@ -18,6 +21,8 @@ _LEAST_ROW = 1 / 256
 """The least that a row is taken to cost, in one-row forwards."""
 _GAIN = 1.05
 """A measured median moves by this factor with each measurement: twofold in fourteen."""
+_LOOK_EACH = 32
+"""Forwards with prompt rows after which one without is due, to measure w."""
 
 
 class PromptPace:
@@ -28,11 +33,17 @@ class PromptPace:
         self._cost = cost or VerifyCost()
         self._forward_seconds: float | None = None  # w
         self._row_seconds: float | None = None  # p
+        self._since_look = 0
 
     def num_rows(self, num_decoding: int, left: int) -> int:
-        """Return how many of ``left`` rows (one or more) read prompts beside ``num_decoding`` requests."""
+        """Return how many of ``left`` rows (one or more) read prompts beside ``num_decoding`` requests.
+
+        None when the requests are to be timed alone.
+        """
         if not num_decoding or self._stretch == float("inf"):
             return left
+        if self._since_look >= _LOOK_EACH:
+            return 0
         slope = self._cost.mean_slope(len(self._cost.ratios) - 1) if len(self._cost.ratios) > 1 else 1.0
         w, p = self._forward_seconds, self._row_seconds
         per_row = max(_LEAST_ROW, slope if w is None or p is None else p / w)
@@ -41,6 +52,7 @@ class PromptPace:
 
     def learn(self, decode_rows: int, prompt_rows: int, seconds: float) -> None:
         """Take the time of one forward."""
+        self._since_look = self._since_look + 1 if prompt_rows and decode_rows else 0
         if not prompt_rows:
             self._forward_seconds = _median(self._forward_seconds, seconds / self._r(decode_rows))
             return
