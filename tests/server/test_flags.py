@@ -61,6 +61,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr(library, "LLM", load)
     monkeypatch.setattr(run, "serve", serve)
+    monkeypatch.setattr("paceline.cli.serve._check_free", lambda *_: None)  # of the machine, not of flags
     monkeypatch.setattr(logs, "set_up", lambda *given: found.update({"log.0": given[0], "log.1": given[1]}))
     return found
 

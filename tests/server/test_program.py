@@ -183,7 +183,8 @@ def program_alarms(url: str) -> tuple[float, list[str]]:
     ids=str,
 )
 def test_bad_options(served_model: Path, options: tuple[str, ...], message: str) -> None:
-    done = subprocess.run([*RUN, "--model", str(served_model), *options], capture_output=True, text=True)
+    command = [*RUN, "--model", str(served_model), "--port", "0", *options]
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr

@@ -144,7 +144,6 @@ def serve(
         allow_origins=tuple(allow_origin or ()),
     )
     _set_up_log(log_format, log_level)
-    _check_free(host, port)
     sizes = {
         "quant": options.quant_named(quant),
         "threads": threads,
@@ -193,7 +192,7 @@ def _keys(given: list[str], file: Path | None) -> tuple[str, ...]:
 
 
 def _check_address(host: str, port: int, *, has_key: bool, open_to_all: bool) -> None:
-    """Raise ``ConfigError`` for an open door that nobody asked for."""
+    """Raise ``ConfigError`` for an open door that nobody asked for, and where nobody can listen."""
     if not 0 <= port <= 65535:
         raise ConfigError(f"--port {port}: give a number from 0 to 65535")
     is_local = host in ("localhost", "::1") or host.startswith("127.")
@@ -203,6 +202,7 @@ def _check_address(host: str, port: int, *, has_key: bool, open_to_all: bool) ->
         )
     if open_to_all and has_key:
         raise ConfigError("--no-key contradicts the keys that were given: drop one of them")
+    _check_free(host, port)
 
 
 def _check_free(host: str, port: int) -> None:
