@@ -71,6 +71,7 @@ $(VENV)/.made:
 
 $(VENV)/.core: $(VENV)/.made $(SOURCES)
 	@scripts/check_machine.sh "$(BIN)/python" >/dev/null
+	@echo "installing Paceline: its native part is compiled, which takes a minute or two"
 	$(PIP) install --editable .
 	@touch $@
 
