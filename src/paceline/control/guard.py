@@ -25,6 +25,11 @@ RATE = 0.01
 (0.015 is no better on replayed replies: 1.406 against 1.400 greedily, 1.161 and 1.164 at temperature 1.)"""
 CAP = 6.0
 """Plain tokens of earlier gains that may be spent again: a drafter that turns bad is soon stopped."""
+PATIENCE = 12
+"""Drafts refused whole, one after another, behind which a drafter is only tried now and then, by one node.
+One that is right a third of the time meets this once in a hundred drafts."""
+LONGEST_WAIT = 32
+"""Steps between such trials at most; each that fails doubles the wait."""
 
 
 class Guard:
@@ -34,7 +39,17 @@ class Guard:
     before it is asked. ``is_silenced``: whether the last :meth:`room` had to refuse every draft.
     """
 
-    __slots__ = ("_fixed", "_load", "_per_level", "_prices", "_table", "balance", "is_silenced")
+    __slots__ = (
+        "_fixed",
+        "_load",
+        "_num_refused",
+        "_per_level",
+        "_prices",
+        "_table",
+        "_wait",
+        "balance",
+        "is_silenced",
+    )
 
     def __init__(self, table: CostTable, drafter: str) -> None:
         self._table = table
@@ -43,6 +58,8 @@ class Guard:
         self._per_level = cost.per_level if cost else 0.0
         self._load: BatchLoad | None = None
         self._prices: list[float] = []  # of 1, 2 … nodes in a step with that load
+        self._num_refused = 0  # drafts in a row of which nothing was kept
+        self._wait = 0
         self.balance = START
         self.is_silenced = False
 
@@ -62,13 +79,19 @@ class Guard:
         return self._fixed + self._per_level * levels
 
     def room(self, limit: int, load: BatchLoad) -> int:
-        """Return how many of ``limit`` nodes the ledger can pay for if all are refused."""
+        """Return how many of ``limit`` nodes the ledger can pay for if all are refused; to be called once per
+        step.
+        """
+        if self._wait:
+            self._wait -= 1
+            self.is_silenced = True
+            return 0
         # A batch stays as it is for many steps, and each of its requests asks in each of them: 24 µs without
         # these prices where eight requests decide, by which a silent drafter alone cost 4 %.
         if load != self._load or len(self._prices) < limit:
             self._load = load
             self._prices = [self.cost(load, nodes, self.drafting(nodes)) for nodes in range(1, limit + 1)]
-        nodes = limit
+        nodes = limit if self._num_refused < PATIENCE else min(limit, 1)
         while nodes and self._prices[nodes - 1] > self.balance:
             nodes -= 1
         self.is_silenced = limit > 0 and nodes == 0
@@ -77,5 +100,9 @@ class Guard:
     def settle(self, load: BatchLoad, nodes: int, drafting: float, committed: int) -> float:
         """Book one step; return what its draft cost, in plain tokens. ``drafting``: of this very step."""
         cost = self.cost(load, nodes, drafting)
+        if nodes:
+            self._num_refused = self._num_refused + 1 if committed == 1 else 0
+            if self._num_refused >= PATIENCE:
+                self._wait = min(LONGEST_WAIT, 2 ** (self._num_refused - PATIENCE + 1))
         self.balance = min(CAP, self.balance + RATE * committed + (committed - 1) - cost)
         return cost
