@@ -31,8 +31,8 @@ def test_a_drafter_that_is_always_wrong_costs_three_per_cent_at_most(
 
 
 def test_refused_again_and_again_it_is_tried_ever_more_rarely() -> None:
-    """While it spent its whole income on trials, an always-wrong drafter took 4 % of the time: half of that was
-    Python around the trials, which no table prices.
+    """While it spent its whole income on trials, an always-wrong drafter took 4 % of the time, half of it
+    for the Python around the trials, which no table prices.
     """
     played = play_guarded(CONSERVATIVE_COSTS, always(False), num_tokens=512)
     late = [nodes for nodes in played.drafted[200:] if nodes]
