@@ -96,14 +96,12 @@ def _rate_ratio(points: dict[str, Point]) -> float:
 
 
 def _http_cost(points: dict[str, Point]) -> float:
-    """Return what the server, the wire and the client add to the time of a token.
+    """Return what the server, the wire and the client add to the time of a token behind the first piece.
 
-    At 1 at once from a reply's first piece to its end; what comes before is in the time to the first token.
+    What comes before is in the time to the first token, and depends on how prompts arrive: the engine alone
+    is given its first ones at once, and reads them with nobody to delay.
     """
-    engine, ours = points[ENGINE], points[OURS]
-    if ours.width == 1:
-        return engine.decode_rate / ours.decode_rate - 1.0
-    return engine.rate / ours.rate - 1.0
+    return points[ENGINE].decode_rate / points[OURS].decode_rate - 1.0
 
 
 def _gap_ratio(points: dict[str, Point], kind: str) -> float:
