@@ -70,6 +70,7 @@ def test_help_and_version_start_without_the_heavy_parts() -> None:
         (("generate", "hello", "-m", "/nowhere/model.gguf"), "/nowhere/model.gguf"),
         (("generate", "hello", "--temperature", "-1"), "temperature=-1"),
         (("generate", "-"), "standard input is empty"),
+        (("generate", ""), "the prompt is empty"),
         (("bench", "--workload", "rewrites"), "did you mean 'rewrite'"),
         (("bench", "--drafter", ","), "--drafter is empty"),
         (("bench", "--repeat", "0"), "repeat=0"),

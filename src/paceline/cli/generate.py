@@ -95,8 +95,10 @@ def generate(
 
 
 def _prompt_text(prompt: str | None) -> str:
-    if prompt not in (None, "-"):
-        return str(prompt)
+    if prompt is not None and prompt != "-":
+        if not prompt:  # more often an unset variable of the shell than a wish
+            raise PromptError("the prompt is empty: give some text")
+        return prompt
     if options.is_interactive() and prompt is None:
         raise PromptError("there is no prompt: give it as an argument, or pipe it into standard input")
     text = sys.stdin.read()

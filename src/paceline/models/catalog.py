@@ -141,5 +141,10 @@ def _model_in_folder(folder: Path) -> Path:
     files = sorted(folder.glob("*.gguf"))
     if len(files) == 1:
         return files[0]
-    found = f"{len(files)} GGUF files: name one of them" if files else "neither config.json nor a GGUF file"
+    names = ", ".join(file.name for file in files[:8]) + (", …" if len(files) > 8 else "")
+    found = (
+        f"{len(files)} GGUF files: name one of them ({names})"
+        if files
+        else "neither config.json nor a GGUF file"
+    )
     raise ModelNotFoundError(f"the folder {str(folder)!r} holds {found}")

@@ -97,6 +97,8 @@ class Pipeline:
                 steps[name](self)
         if last != until:
             self.reporter.say(self._parallel_refused())
+        elif last != STAGES[-1]:
+            self.reporter.say(f"stopped behind {last}: {self.options.out / last} holds what it made")
         return self.results
 
     def _parallel_refused(self) -> str:
