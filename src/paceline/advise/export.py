@@ -258,7 +258,8 @@ def _head_notes(engine: str, name: str) -> Words:
 def _gguf_notes(name: str) -> Words:
     if name.endswith(".gguf") or name.startswith("hf:"):
         return ()
-    return (f"llama.cpp reads GGUF files: put the path of {name} as one",)
+    asked = f", which `paceline models --path {name}` prints" if name in CATALOG else " as one"
+    return (f"llama.cpp reads GGUF files: put the path of {name}{asked}",)
 
 
 Target = Callable[[str], Written]

@@ -104,6 +104,7 @@ def _sum_lines(total: DraftSummary, row_seconds: float) -> Iterator[str]:
         f"{total.break_even_rate:.0%}: {verdict}"
     )
     yield (
-        f"lost to refused drafts: {total.lost:.1f} plain tokens (about {1e3 * row_seconds * total.lost:.0f} "
-        f"ms); gained in all: {total.gain:+.1f}; predicted speed {total.modelled_speedup:.2f} x plain"
+        f"lost in steps that did not pay: {total.lost:.1f} plain tokens "
+        f"(about {1e3 * row_seconds * total.lost:.0f} ms); gained in all: {total.gain:+.1f}; "
+        f"predicted speed {total.modelled_speedup:.2f} x plain"
     )

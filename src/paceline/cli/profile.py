@@ -148,7 +148,10 @@ def _print(report: ProfileReport) -> None:
     )
     for rows, shares in report.operator_shares.items():
         largest = sorted(shares.items(), key=lambda item: -item[1])
-        console.print(f"{rows} rows: " + ", ".join(f"{name} {share:.0%}" for name, share in largest))
+        console.print(
+            f"{rows} row{'' if rows == 1 else 's'}: "
+            + ", ".join(f"{name} {share:.0%}" for name, share in largest)
+        )
 
 
 def _forward_table(report: ProfileReport) -> Table:
