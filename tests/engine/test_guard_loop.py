@@ -9,11 +9,13 @@ import pytest
 
 from paceline.config import SpecConfig
 from paceline.control.decisions import Decision, StepRecord
-from paceline.control.guard import RATE, START
+from paceline.control.default_costs import CONSERVATIVE_COSTS
+from paceline.control.guard import RATE, START, Guard
 from paceline.drafters.auto import AutoDrafter, AutoOptions
 from paceline.drafters.base import DraftContext, DrafterCapabilities
 from paceline.drafters.scripted import ScriptedDrafter
 from paceline.drafters.verify_cost import VerifyCost
+from paceline.engine.draft import Pacing
 from paceline.errors import ConfigError
 from paceline.records import BatchLoad, Draft, StepObservation
 from paceline.sampling.params import SamplingParams
@@ -141,6 +143,23 @@ def test_a_session_that_rests_is_left_alone_and_misses_nothing() -> None:
     assert len(drafter.loads) <= -(-100 // 6) + 1
     assert {len(tokens) for tokens in drafter.told[1:-2:2]} == {5}
     assert reply.token_ids == run_alone([3, 1], PARAMS, max_model_len=160).token_ids
+
+
+@pytest.mark.parametrize("load, steps", [(BatchLoad(8, 8), 16), (BatchLoad(1, 1), 64)])
+def test_states_are_copied_no_longer_once_no_draft_came_of_them(load: BatchLoad, steps: int) -> None:
+    """The ledger kept a head from being asked, so it never learnt that it should go: at temperature 1.5,
+    eight requests had their states copied to the end, for 3 % of the time.
+    """
+    pacing = Pacing(Guard(CONSERVATIVE_COSTS, "auto"), is_guarded=True, is_adaptive=True)
+    for position in range(steps):
+        assert pacing.wants_states
+        pacing.open(7, load)
+        pacing.settle(position, int(position == 0), 0, 1)
+    pacing.open(7, load)
+    assert pacing.wants_states, "a draft in between counts"
+    pacing.settle(steps, 0, 0, 1)
+    pacing.open(7, load)
+    assert not pacing.wants_states
 
 
 def test_what_was_said_in_a_full_batch_is_known_afterwards() -> None:

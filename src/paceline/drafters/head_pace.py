@@ -32,6 +32,11 @@ _FIRST_PATHS = {
 }
 
 
+def patience(num_deciding: int) -> int:
+    """Return how many steps of silence a head's states are copied for in a batch of so many requests."""
+    return _GIVE_UP if num_deciding < _LARGE_BATCH else _GIVE_UP_IN_BATCH
+
+
 @dataclass(frozen=True, slots=True)
 class HeadCost:
     """What drafting costs, in one-row target forwards.
@@ -111,8 +116,7 @@ class HeadPace:
 
         They cost a few per cent of a step. Once they are missing it cannot come back in this request.
         """
-        patience = _GIVE_UP if self._deciding < _LARGE_BATCH else _GIVE_UP_IN_BATCH
-        return self._idle_steps >= patience
+        return self._idle_steps >= patience(self._deciding)
 
     def promised(self, speed: float, paths: Sequence[float] = (), levels: int = 0) -> None:
         """Learn what a step in which the head was asked promises, its own cost counted.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 from paceline.control.decisions import Decision, StepRecord
 from paceline.control.guard import Guard
 from paceline.drafters.base import AdaptiveSession, DraftSession
+from paceline.drafters.head_pace import patience
 from paceline.errors import DrafterError
 from paceline.records import ALONE, EMPTY_DRAFT, BatchLoad, Draft, StepObservation
 
@@ -28,7 +29,8 @@ class Pacing:
     ``guard``: the ledger that counts its costs. ``is_guarded``: whether the ledger also bounds the drafts.
     ``is_adaptive``: its session is an :class:`AdaptiveSession`. ``records``: one per verify step, ``None``
     unless wanted. ``rest``: steps to come in which the session is left alone; ``unseen``: tokens committed
-    while it was not asked, which it is told of before it is asked again. The others are of the present step;
+    while it was not asked, which it is told of before it is asked again. ``num_silent``: steps in a row
+    without a draft. The others are of the present step;
     ``wants_top_tokens``, ``wants_states``, ``spent`` and ``decision`` as in an adaptive session.
     """
 
@@ -41,6 +43,7 @@ class Pacing:
     load: BatchLoad = ALONE
     budget: int = 0
     num_refused: int = 0
+    num_silent: int = 0
     is_asked: bool = False
     wants_top_tokens: bool = True
     wants_states: bool = True
@@ -59,6 +62,8 @@ class Pacing:
         self.budget = self.guard.room(budget, load) if self.is_guarded else budget
         self.num_refused = budget - self.budget
         self.is_asked = self.budget > 0
+        if self.is_guarded and self.num_silent >= patience(load.num_deciding):
+            self.wants_states = False  # it costs every request of the batch the copies; nothing came of them
         self.wants_top_tokens = not self.is_adaptive
         self.spent, self.decision = 0.0, None
         return self.budget
@@ -95,6 +100,7 @@ class Pacing:
     def settle(self, position: int, num_drafted: int, num_accepted: int, num_committed: int) -> None:
         """Book what a step cost and brought, and record it. ``position``: output tokens before it."""
         cost = self.guard.settle(self.load, num_drafted, self.spent, num_committed)
+        self.num_silent = 0 if num_drafted else self.num_silent + 1
         if self.records is not None:
             step = (num_drafted, num_accepted, num_committed)
             offered = (self.load, self.budget, self.num_refused)
