@@ -64,3 +64,12 @@ def test_reasons_of_drafters_that_keep_no_record() -> None:
     assert step(0, 3, 1, 0.2, None).reason == "asked by name"
     assert step(0, 0, 0, 0.0, None).reason == "no candidates"
     assert StepRecord(0, BatchLoad(), 0, 0, 0, 0, 1, 0.0).reason == "no budget"
+
+
+def test_drafts_that_could_not_have_paid_are_called_so() -> None:
+    """It said "acceptance 100%, break-even 107%: drafting did not pay": a rate that no draft can reach."""
+    lines = list(report_lines([step(0, 1, 1, 1.07, PAYS)], row_seconds=0.003))
+    assert (
+        "acceptance 100% of 1 drafted tokens, which cost 1.07 plain tokens each: no acceptance" in lines[-2]
+    )
+    assert "break-even" not in lines[-2]

@@ -92,17 +92,22 @@ def _silent_line(steps: Sequence[StepRecord]) -> str:
     )
 
 
+def _verdict(total: DraftSummary) -> str:
+    """Return whether drafting paid; a draft can cost more plain tokens than it has tokens."""
+    needed = total.break_even_rate
+    if needed > 1.0:
+        return f"which cost {needed:.2f} plain tokens each: no acceptance would have paid"
+    verdict = "drafting paid" if total.acceptance_rate > needed else "drafting did not pay"
+    return f"break-even {needed:.0%}: {verdict}"
+
+
 def _sum_lines(total: DraftSummary, row_seconds: float) -> Iterator[str]:
     reasons = ", ".join(f"{reason} {count}" for reason, count in total.reasons)
     yield f"{total.num_steps} steps, {total.num_drafts} of them with a draft ({reasons})"
     if not total.num_drafted:
         yield "nothing was drafted: plain decoding was expected to be as fast or faster"
         return
-    verdict = "drafting paid" if total.acceptance_rate > total.break_even_rate else "drafting did not pay"
-    yield (
-        f"acceptance {total.acceptance_rate:.0%} of {total.num_drafted} drafted tokens, break-even "
-        f"{total.break_even_rate:.0%}: {verdict}"
-    )
+    yield f"acceptance {total.acceptance_rate:.0%} of {total.num_drafted} drafted tokens, {_verdict(total)}"
     yield (
         f"lost in steps that did not pay: {total.lost:.1f} plain tokens "
         f"(about {1e3 * row_seconds * total.lost:.0f} ms); gained in all: {total.gain:+.1f}; "

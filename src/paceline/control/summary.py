@@ -34,7 +34,10 @@ class DraftSummary:
 
     @property
     def break_even_rate(self) -> float:
-        """Acceptance rate at which these very drafts would have cost what they brought; 0 without drafts."""
+        """Acceptance rate at which these very drafts would have cost what they brought; 0 without drafts.
+
+        Above 1 where no acceptance would have paid.
+        """
         return self.draft_cost / self.num_drafted if self.num_drafted else 0.0
 
     @property
