@@ -106,7 +106,7 @@ class CpuExecutor:
         activations) in float32: slow, the reference. Raises ``ConfigError`` for a bad thread count.
         """
         threads = default_threads() if num_threads is None else num_threads
-        check_int("num_threads", threads, 1, 256)
+        check_int("threads", threads, 1, 256)  # by the name that users gave it
         model = native_model(spec, source, float32=float32)
         return cls(
             spec,
