@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from paceline.cli.main import app
 
@@ -33,3 +34,10 @@ def test_the_name_of_the_command_may_be_left_out(arguments: tuple[str, ...], com
 def test_an_unknown_option_is_refused_as_before() -> None:
     with pytest.raises(Exception, match="No such option"):
         meant("--drafters", "ngram")
+
+
+def test_a_misspelt_subcommand_names_the_right_one() -> None:
+    """It said "unexpected extra argument (reprt x)": words behind ``bench`` went to ``run``."""
+    done = CliRunner().invoke(app, ["bench", "reprt", "x"])
+    assert done.exit_code == 2
+    assert "No such command 'reprt'. Did you mean 'report'?" in done.stderr

@@ -29,8 +29,8 @@ class BenchGroup(TyperGroup):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """Parse ``args`` as those of the command they mean; that one is then invoked instead of the group."""
-        is_named = bool(args) and (args[0] in self.commands or args[0] in _HELP)
-        if is_named:
+        # Options come first wherever no command is named, so any other word is meant as one.
+        if args and (args[0] in _HELP or not args[0].startswith("-")):
             return super().make_context(info_name, args, parent=parent, **extra)
         is_load = any(arg == ENDPOINT or arg.startswith(f"{ENDPOINT}=") for arg in args)
         command = self.commands[LOAD if is_load and LOAD in self.commands else RUN]
