@@ -212,6 +212,7 @@ def _report(
         f"{environment.threads} threads, {environment.instruction_path} · "
         f"{environment.cpu} · commit {environment.commit or 'unknown'}",
         highlight=False,
+        soft_wrap=True,
     )
     if output is not None:
         facts = RunFacts(
@@ -223,7 +224,7 @@ def _report(
         )
         data: dict[str, Any] = as_json(results, plan, facts)
         write_text(output, json.dumps(data, indent=2) + "\n")
-        console.print(f"written to {output}", highlight=False)
+        console.print(f"written to {output}", highlight=False, soft_wrap=True)
 
 
 def _conditions(llm: LLM, plan: Sequence[BenchSettings]) -> str:
