@@ -13,6 +13,7 @@ from paceline.cli.main import app
 from paceline.server import logs, run
 
 KEY = "a-key-of-sixteen-letters"
+TYPED = "another-key-of-such-length"
 FLAGS: dict[str, tuple[str, str, Any]] = {
     "--model": ("tiny", "llm.model", "tiny"),
     "--drafter": ("ngram", "llm.drafter", "ngram"),
@@ -26,7 +27,7 @@ FLAGS: dict[str, tuple[str, str, Any]] = {
     "--draft-timeout": ("0.5", "llm.draft_timeout", 0.5),
     "--host": ("localhost", "host", "localhost"),
     "--port": ("8123", "port", 8123),
-    "--api-key": ("abc", "settings.api_keys", ("abc", KEY)),
+    "--api-key": (TYPED, "settings.api_keys", (TYPED, KEY)),
     "--served-model-name": ("mine", "settings.model_names", ("mine",)),
     "--max-queue": ("7", "settings.max_queue", 7),
     "--max-queue-time": ("8", "settings.max_queue_time", 8.0),

@@ -173,7 +173,8 @@ def program_alarms(url: str) -> tuple[float, list[str]]:
     ("options", "message"),
     [
         (("--host", "0.0.0.0"), "lets other machines in"),
-        (("--no-key", "--api-key", "abc"), "contradicts"),
+        (("--no-key", "--api-key", "a-key-of-sixteen-letters"), "contradicts"),
+        (("--api-key", "s3cret"), "--api-key: a key has fewer than 16 characters"),
         (("--port", "70000"), "--port 70000"),
         (("--metrics-compat", "vlm"), "did you mean 'vllm'"),
         (("--log-level", "inf"), "did you mean 'info'"),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from paceline.server.settings import ServerSettings
 
 LEAST_KEY_LENGTH = 16
-"""Of a key in a file, which a person does not type: shorter ones can be guessed."""
+"""Of a key, from wherever: shorter ones can be guessed."""
 ABSENT = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 """Of an address that this machine does not have."""
 
@@ -38,7 +38,11 @@ def serve(
     ] = 8000,
     api_key: Annotated[
         list[str] | None,
-        typer.Option("--api-key", metavar="KEY", help="Key that requests must send; several may be given."),
+        typer.Option(
+            "--api-key",
+            metavar="KEY",
+            help="Key that requests must send, of 16 characters or more; several may be given.",
+        ),
     ] = None,
     api_key_file: Annotated[
         Path | None,
@@ -172,8 +176,17 @@ def _require_extra() -> None:
 
 
 def _keys(given: list[str], file: Path | None) -> tuple[str, ...]:
-    if file is None:
-        return tuple(given)
+    keys = {"--api-key": given, f"--api-key-file {file}": [] if file is None else _keys_in(file)}
+    for source, some in keys.items():
+        if any(len(key) < LEAST_KEY_LENGTH for key in some):
+            raise ConfigError(
+                f"{source}: a key has fewer than {LEAST_KEY_LENGTH} characters; make one with  "
+                "python -c 'import secrets; print(secrets.token_urlsafe())'"
+            )
+    return tuple(key for some in keys.values() for key in some)
+
+
+def _keys_in(file: Path) -> list[str]:
     try:
         lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
     except OSError as error:
@@ -183,12 +196,7 @@ def _keys(given: list[str], file: Path | None) -> tuple[str, ...]:
     keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:
         raise ConfigError(f"--api-key-file {file} holds no key: write one a line")
-    if any(len(key) < LEAST_KEY_LENGTH for key in keys):
-        raise ConfigError(
-            f"--api-key-file {file}: a key has fewer than {LEAST_KEY_LENGTH} characters; make one with  "
-            "python -c 'import secrets; print(secrets.token_urlsafe())'"
-        )
-    return (*given, *keys)
+    return keys
 
 
 def _check_address(host: str, port: int, *, has_key: bool, open_to_all: bool) -> None:
