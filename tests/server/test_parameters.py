@@ -13,7 +13,7 @@ import pytest
 
 from paceline import LLM, SamplingParams
 from paceline.server.params import queue_terms
-from paceline.server.schema import ChatRequest, CompletionRequest
+from paceline.server.schema import MAX_TOOLS, ChatRequest, CompletionRequest
 from paceline.server.settings import ServerSettings
 from paceline.server.unsupported import UNSUPPORTED
 from support.served import Served, serving
@@ -367,3 +367,12 @@ def test_what_is_not_honoured_is_refused_by_name(served: Served, name: str) -> N
         assert ask(served, path, **{name: None}, **GREEDY)["choices"]
         tried += 1
     assert tried
+
+
+def test_lists_of_a_wrong_length_are_refused_in_our_words(served: Served) -> None:
+    """pydantic says "List should have at least 1 item after validation, not 0"."""
+    error = served.post(CHATS, {**GREEDY, "messages": []}).json()["error"]
+    assert (error["message"], error["param"]) == ("messages=[]: give at least 1 entry", "messages")
+    tools = [{"type": "function", "function": {"name": f"f{i}"}} for i in range(MAX_TOOLS + 1)]
+    message = refusal(served, CHATS, tools=tools)["message"]
+    assert message.endswith(f": give at most {MAX_TOOLS} entries")

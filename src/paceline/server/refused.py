@@ -56,9 +56,18 @@ def explain(errors: Sequence[Any], model: type[BaseModel]) -> ApiError:
         return _unknown(str(path[-1]), param, _fields(path, model))
     if kind == "missing":
         return bad_request(f"{param} is missing", param)
-    wanted = _WANTED.get(kind)
+    wanted = _WANTED.get(kind) or _size_wanted(error)
     said = f"give {wanted}" if wanted else str(error["msg"])
     return bad_request(f"{param}={_short(repr(error.get('input')))}: {said}", param)
+
+
+def _size_wanted(error: Any) -> str | None:
+    """Return how long a list may be, if its length is wrong."""
+    for kind, word, bound in (("too_short", "least", "min_length"), ("too_long", "most", "max_length")):
+        if error["type"] == kind:
+            count = int(error["ctx"][bound])
+            return f"at {word} {count} {'entry' if count == 1 else 'entries'}"
+    return None
 
 
 def _most_telling(errors: Sequence[Any]) -> Any:
