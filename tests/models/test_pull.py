@@ -326,6 +326,12 @@ def test_commands(site: Site, tmp_path: Path) -> None:
     assert listed.exit_code == 0 and "toy" in listed.output and "no" in listed.output
     pulled = runner.invoke(cli(), ["pull", "toy"])
     assert pulled.exit_code == 0
+    # Without a terminal there is no bar: a long fetch printed nothing at all.
+    assert pulled.stderr.splitlines() == [
+        "paceline: fetching toy, 5 MB; this may take minutes",
+        "paceline: fetched toy",
+    ]
+    assert runner.invoke(cli(), ["pull", "toy"]).stderr == "", "it is there already"
     assert str(tmp_path / "cache" / "models" / "toy" / "toy.gguf") in pulled.output.replace("\n", "")
     shown = runner.invoke(cli(), ["models", "--path", "toy"])
     assert shown.output.strip() == str(catalog.cached_path("toy"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,7 @@ def pull(
     if name.startswith("hf:"):
         from paceline.models.hub import pull_hub_model
 
-        print(pull_hub_model(name))
+        print(pull_hub_model(name))  # with bars of its own
         return
     print(_pull_with_bar(name, accept_terms))
 
@@ -40,9 +41,23 @@ def _pull_with_bar(name: str, accept_terms: bool) -> Path:
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         tasks = {name: bar.add_task(name, total=None)}
 
+        has_begun = False
+
         def show(label: str, done: int, total: int) -> None:
+            nonlocal has_begun
+            if not has_begun and not console.is_terminal:
+                _say(f"fetching {name}, {entry.size / 1e6:.0f} MB; this may take minutes")
+            has_begun = True
             if label not in tasks:
                 tasks[label] = bar.add_task(label)
             bar.update(tasks[label], completed=done, total=total or None)
 
-        return pull_catalog_model(name, accept_terms=accept_terms, progress=show)
+        path = pull_catalog_model(name, accept_terms=accept_terms, progress=show)
+    if has_begun and not console.is_terminal:
+        _say(f"fetched {name}")
+    return path
+
+
+def _say(text: str) -> None:
+    """Write a line where nobody sees the bar."""
+    print(f"paceline: {text}", file=sys.stderr, flush=True)
