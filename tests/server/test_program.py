@@ -178,7 +178,7 @@ def program_alarms(url: str) -> tuple[float, list[str]]:
         (("--port", "70000"), "--port 70000"),
         (("--metrics-compat", "vlm"), "did you mean 'vllm'"),
         (("--log-level", "inf"), "did you mean 'info'"),
-        (("--max-num-requests", "0"), "max_num_requests=0"),
+        (("--max-num-requests", "0"), "--max-num-requests 0"),
         (("--api-key-file", "/nowhere"), "cannot be read"),
     ],
     ids=str,

@@ -6,6 +6,7 @@ import errno
 import io
 import sys
 import warnings
+from functools import partial
 from importlib import metadata
 from typing import Annotated
 
@@ -27,6 +28,7 @@ from paceline.cli.serve import serve
 from paceline.cli.synth import synth
 from paceline.cli.theory import app as theory
 from paceline.cli.train import app as train
+from paceline.cli.wording import in_options
 from paceline.errors import PacelineError
 
 USER_ERROR = 2
@@ -48,6 +50,8 @@ app.add_typer(bench, name="bench")
 app.add_typer(theory, name="theory")
 app.add_typer(train, name="train")
 accept_config(app, but=("theory", "train"))
+commands = partial(typer.main.get_command, app)
+"""Returns the whole program as click sees it."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -86,7 +90,8 @@ def main() -> None:
     try:
         app()
     except PacelineError as error:
-        print(f"paceline: {error}", file=sys.stderr)
+        said = in_options(str(error), commands())
+        print(f"paceline: {said}", file=sys.stderr)
         sys.exit(USER_ERROR)
     except OSError as error:
         if error.errno not in FULL:
