@@ -22,6 +22,8 @@ PROFILE = Profile(
     CostTable(((1, 1.0), (2, 1.1)), 0.003, 0.0001, {"eagle3:x": DraftCost(0.1, 0.02)}),
     {"eagle3:x": "77 bytes"},
     {"eagle3:x: chain": 0.001},
+    0.4,
+    2,
 )
 
 
@@ -91,6 +93,8 @@ def test_every_damaged_part_is_found(path: Path) -> None:
         ("drafters", []),
         ("parts", {"x": "slow"}),
         ("parts", {"x": None}),
+        ("spread", None),
+        ("tries", "many"),
     ]:
         path.parent.mkdir(exist_ok=True)
         path.write_text(json.dumps({**whole, name: value}), encoding="utf-8")

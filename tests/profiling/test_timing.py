@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.profiling.timing import interleaved, rising, typical
+from paceline.profiling.timing import interleaved, rising, spread, typical
 
 
 def test_jobs_take_turns_in_both_directions() -> None:
@@ -37,6 +37,12 @@ def test_one_turn_runs_however_long_it_takes() -> None:
 
 def test_a_disturbed_minority_of_runs_does_not_count() -> None:
     assert typical([1.0, 1.0, 1.1, 9.0, 9.0]) == pytest.approx(1.0)
+
+
+def test_the_spread_tells_a_busy_machine_from_one_bad_run() -> None:
+    assert spread([1.0] * 9 + [30.0]) == pytest.approx(0.0)
+    assert spread([1.0, 1.0, 1.6, 1.7, 1.8, 2.0]) > 0.6
+    assert spread([2.0]) == 0.0
 
 
 @settings(max_examples=40, deadline=None)

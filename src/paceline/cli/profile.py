@@ -110,6 +110,12 @@ def print_costs(kept: Profile, path: Path) -> None:
         f"one row: {ms:.2f} ms; a step besides: {1e3 * table.step_seconds:.2f} ms; 1,000 tokens more in the "
         f"cache: {far * table.per_sequence_token:.2f} ms and {far * table.per_row_token:.2f} ms a row"
     )
+    if kept.is_disturbed:
+        console.print(
+            f"the machine was busy (equal steps differ by {kept.spread:.0%}): measure again with --refresh "
+            "when it is quiet",
+            soft_wrap=True,
+        )
     drafts = Table(title="drafting, in one-row forwards", title_justify="left")
     drafts.add_column("drafter")
     for name in ("fixed", "per level", "per node"):

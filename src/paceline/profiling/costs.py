@@ -137,6 +137,7 @@ class MachineCosts:
         self._target = target
         self._setting = profile_setting(setting)
         self._profile: Profile | None = None
+        self._has_measured = False
         if isinstance(self._setting, Path):
             self._profile = require_key(read_profile(self._setting), target.key, self._setting)
 
@@ -180,22 +181,57 @@ class MachineCosts:
     def refresh(self, *parts: DrafterPart) -> Profile:
         """Measure everything again, keep and return it."""
         self._profile = measure_profile(self._target, parts, None)
+        self._has_measured = True
+        _warn_if_disturbed(self._profile)
         save(self._profile, self.path)
         return self._profile
 
     def _complete(self, parts: Sequence[DrafterPart]) -> None:
         known = self.profile
         missing = [part for part in parts if not known or known.drafters.get(part.name) != part.identity]
-        if known is not None and not missing:
+        is_again = known is not None and known.is_provisional and not self._has_measured
+        if known is not None and not missing and not is_again:
             return
         try:
-            self._profile = measure_profile(self._target, missing, known)
+            if known is None or is_again:
+                self._profile = _better(known, measure_profile(self._target, parts, None))
+                _warn_if_disturbed(self._profile)
+            else:
+                self._profile = measure_profile(self._target, missing, known)
+            self._has_measured = True
         except ConfigError as error:  # no memory for the scratch cache
             logger.warning("costs cannot be measured (%s); drafts are planned by careful assumptions", error)
             self._setting = "off"
             return
         if self._profile != known:
             save(self._profile, self.path)
+
+
+def _better(known: Profile | None, new: Profile) -> Profile:
+    """Return what to keep of two measurements: noise only adds time, so the one with the faster row."""
+    if known is None:
+        return new
+    if not new.is_disturbed or new.table.row_seconds <= known.table.row_seconds:
+        return replace(new, tries=known.tries + 1)
+    drafts = {name: new.table.draft_costs[name] for name in new.drafters}  # in rows measured beside them
+    return replace(
+        known,
+        table=replace(known.table, draft_costs={**known.table.draft_costs, **drafts}),
+        drafters={**known.drafters, **new.drafters},
+        parts={**known.parts, **new.parts},
+        tries=known.tries + 1,
+    )
+
+
+def _warn_if_disturbed(profile: Profile) -> None:
+    if profile.is_disturbed:
+        again = "a later start measures again" if profile.is_provisional else "it stays so"
+        logger.warning(
+            "the machine was busy while costs were measured (equal steps differ by %.0f %%): drafts may be "
+            "planned badly; %s, or run `paceline profile --refresh` when it is quiet",
+            100 * profile.spread,
+            again,
+        )
 
 
 def measure_profile(target: Target, parts: Sequence[DrafterPart], known: Profile | None) -> Profile:
@@ -244,7 +280,7 @@ class _Bench:
             forward.per_row_token,
         )
         progress(1.0)
-        return Profile(target.key, _now(), target.name, table, {}, seconds)
+        return Profile(target.key, _now(), target.name, table, {}, seconds, forward.spread)
 
     def add(self, profile: Profile, part: DrafterPart) -> Profile:
         """Return ``profile`` with what ``part`` costs, in units of a row measured beside it."""

@@ -29,7 +29,8 @@ def giving_way(stop: Callable[[], None]) -> Iterator[None]:
 def measuring(what: str) -> Iterator[Progress]:
     """Show that ``what`` is measured; yields the function that takes the share done."""
     if not sys.stderr.isatty():
-        logger.info("measuring what %s costs here (kept; about 10 s)", what)
+        # A warning, as that is what is shown where nobody has set a log up: seconds of silence puzzle people.
+        logger.warning("measuring what %s costs here (once; about 10 s)", what)
         yield lambda share: None
         return
     from rich.console import Console

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +22,7 @@ from paceline.drafters.scripted import ScriptedDrafter
 from paceline.engine.engine import Engine
 from paceline.engine.text import TokenDecoder
 from paceline.executors.base import Executor, ForwardBatch
-from paceline.profiling.timing import typical
+from paceline.profiling.timing import spread, typical
 from paceline.records import Draft, FloatArray
 from paceline.sampling.params import SamplingParams
 
@@ -31,10 +32,14 @@ _LEAST_TURNS = 2
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Seconds by the rows of a step: of its forward, and of all else in it. Both have the same keys."""
+    """Seconds by the rows of a step: of its forward, and of all else in it. Both have the same keys.
+
+    ``spread``: how far forwards of one width lay apart, the median over widths (``timing.spread``).
+    """
 
     forward: dict[int, float]
     outside: dict[int, float]
+    spread: float
 
 
 def tokens_written(rows: Sequence[int]) -> int:
@@ -66,6 +71,7 @@ def measure_steps(
     return StepTimes(
         {m: typical([forward for forward, _ in times]) for m, times in run.times.items()},
         {m: typical([outside for _, outside in times]) for m, times in run.times.items()},
+        median(spread([forward for forward, _ in times]) for times in run.times.values()),
     )
 
 

@@ -19,9 +19,13 @@ from paceline.theory.cost_table import CostTable
 
 logger = logging.getLogger("paceline.profiling")
 
-FORMAT = 2
-"""2: r(M) of whole steps. Profiles of format 1 hold that of bare forwards, and are measured again."""
-_FIELDS = {"format", "key", "measured_at", "model_name", "table", "drafters", "parts"}
+FORMAT = 3
+"""2: r(M) of whole steps, not of bare forwards. 3: the spread. Older ones are measured again."""
+BUSY_SPREAD = 0.25
+"""Spread from which on the machine counts as busy: 0.05 when quiet, 0.7 where two programs share cores."""
+MOST_TRIES = 3
+"""Starts that measure on a busy machine: one that is never quiet is not to be measured for ever."""
+_FIELDS = {"format", "key", "measured_at", "model_name", "table", "drafters", "parts", "spread", "tries"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,8 @@ class Profile:
     """A cost table and where it comes from.
 
     ``measured_at``: UTC, ISO 8601. ``drafters``: of each drafter with weights, what tells another one under
-    the same name (its size in bytes). ``parts``: single measurements in seconds, for people.
+    the same name (its size in bytes). ``parts``: single measurements in seconds, for people. ``spread``: how
+    far steps of one width lay apart (``timing.spread``). ``tries``: starts that have measured it so far.
     """
 
     key: ProfileKey
@@ -38,6 +43,18 @@ class Profile:
     table: CostTable
     drafters: Mapping[str, str] = field(default_factory=dict)
     parts: Mapping[str, float] = field(default_factory=dict)
+    spread: float = 0.0
+    tries: int = 1
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether the machine was busy with other things while this was measured."""
+        return self.spread > BUSY_SPREAD
+
+    @property
+    def is_provisional(self) -> bool:
+        """Whether a later start should measure it again."""
+        return self.is_disturbed and self.tries < MOST_TRIES
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for ``json.dump``."""
@@ -49,6 +66,8 @@ class Profile:
             "table": self.table.to_json(),
             "drafters": dict(self.drafters),
             "parts": dict(self.parts),
+            "spread": self.spread,
+            "tries": self.tries,
         }
 
     @classmethod
@@ -66,6 +85,8 @@ class Profile:
             CostTable.from_json(plain["table"]),
             {str(name): str(identity) for name, identity in plain["drafters"].items()},
             {str(name): float(seconds) for name, seconds in plain["parts"].items()},
+            float(plain["spread"]),
+            int(plain["tries"]),
         )
 
 

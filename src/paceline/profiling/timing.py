@@ -11,9 +11,10 @@ import numpy as np
 
 Key = TypeVar("Key")
 
-# Noise only ever adds time. The lower quartile sits near the undisturbed time, and unlike a minimum it does
-# not hang on one lucky run.
-_QUANTILE = 0.25
+# Noise only ever adds time. The lowest tenth sits near the undisturbed time even where most runs were
+# disturbed, and of many runs it does not hang on one lucky one, as a minimum would.
+_QUANTILE = 0.1
+_SLOW_QUANTILE = 0.75
 
 
 def interleaved(
@@ -46,8 +47,13 @@ def interleaved(
 
 
 def typical(seconds: Sequence[float]) -> float:
-    """Return the lower quartile of some runs."""
+    """Return the time of an undisturbed run: the lowest tenth of some runs."""
     return float(np.quantile(seconds, _QUANTILE))
+
+
+def spread(seconds: Sequence[float]) -> float:
+    """Return how much longer than the lowest tenth the upper quartile of some runs takes, as its share."""
+    return float(np.quantile(seconds, _SLOW_QUANTILE)) / typical(seconds) - 1.0
 
 
 def rising(values: Sequence[float]) -> list[float]:

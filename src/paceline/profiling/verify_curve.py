@@ -33,7 +33,10 @@ Progress = Callable[[float], None]
 
 @dataclass(frozen=True, slots=True)
 class ForwardCosts:
-    """What a :class:`~paceline.theory.cost_table.CostTable` holds besides drafters; fields as there."""
+    """What a :class:`~paceline.theory.cost_table.CostTable` holds besides drafters; fields as there.
+
+    ``spread``: see :class:`~paceline.profiling.step_time.StepTimes`.
+    """
 
     verify: tuple[tuple[int, float], ...]
     row_seconds: float
@@ -41,6 +44,7 @@ class ForwardCosts:
     context: int
     per_sequence_token: float
     per_row_token: float
+    spread: float
 
 
 def slots_wanted(max_context: int, token_bytes: int, memory: int) -> int:
@@ -81,6 +85,7 @@ def measure_forward(
         context,
         sequence / curve[0],
         row / curve[0],
+        times.spread,
     )
 
 
