@@ -72,8 +72,8 @@ def test_settings_of_somebody_else_are_not_overwritten(paceline: Program, model:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--seconds", "0"], "seconds=0"),
-        (["--max-tokens", "1"], "max_tokens=1"),
+        (["--seconds", "0"], "--seconds 0"),
+        (["--max-tokens", "1"], "--max-tokens 1"),
         (["--drafter-dir", "/nowhere/at/all"], "is no folder"),
         (["--prompts", "/nowhere/at/all.jsonl"], "cannot be read"),
     ],

@@ -100,7 +100,7 @@ def test_a_draft_model_is_another_command_with_the_same_stages(
         (["--max-disk", "lots"], "size 'lots'"),
         (["--set", "optimizer"], "--set 'optimizer': give NAME=VALUE"),
         (["--temperatures", "0:0.4"], "the shares sum to 0.4"),
-        (["--held-out", "0.9"], "held_out=0.9"),
+        (["--held-out", "0.9"], "--held-out 0.9"),
     ],
 )
 def test_mistakes_are_one_line(

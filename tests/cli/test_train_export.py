@@ -78,7 +78,7 @@ def test_a_folder_becomes_a_file_with_its_card(
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        (["--quant", "q8"], "quant='q8' (did you mean 'q8_0'?)"),
+        (["--quant", "q8"], "--quant 'q8' (did you mean 'q8_0'?)"),
         (["--layers", "1,b"], "--layers '1,b': give numbers"),
         (["--layers", "1,2,3"], "the head states (1, 3, 5)"),
         (["--out", "head"], "name it *.gguf"),
