@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from paceline.errors import ConfigError
+from paceline.executors import cpu
 from paceline.executors.cpu import ISA_VARIABLE
 from support.native_batches import Rows, batch_of, int32, load_executor, run
 from support.tiny_models import write_tiny_gguf
@@ -72,3 +74,15 @@ def test_malformed_batches_are_refused(model: Path, change: dict[str, np.ndarray
 def test_moving_slots_out_of_range_is_refused(model: Path) -> None:
     with pytest.raises(ValueError, match="slot out of range"):
         load_executor(model, num_blocks=2).move_slots(int32([0]), int32([32]))
+
+
+def test_more_threads_than_processors_are_warned_of_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """``--threads 99`` on two cores made everything slow, and nothing said why."""
+    cpu._warn_of_too_many.cache_clear()
+    with caplog.at_level(logging.WARNING, "paceline"):
+        for threads in (1, 2, 99, 99):
+            cpu._warn_of_too_many(threads, 2)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("99 threads are more than the 2 processors")

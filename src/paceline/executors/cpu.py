@@ -7,8 +7,10 @@ law 7).
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -20,6 +22,8 @@ from paceline.executors.native_model import native_model
 from paceline.models.spec import ModelSpec, TensorSource
 from paceline.native import _core
 from paceline.records import FloatArray, IntArray
+
+logger = logging.getLogger("paceline.executors")
 
 CacheType = Literal["float16", "float32"]
 _Arrays = tuple[IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray, IntArray]
@@ -50,6 +54,18 @@ def chosen_path() -> str:
 def default_threads() -> int:
     """Return the number of processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def _warn_of_too_many(threads: int, processors: int) -> None:
+    """Say once that threads will wait for each other."""
+    if threads > processors:
+        logger.warning(
+            "%d threads are more than the %d processors that this process may use: steps get slower, not "
+            "faster; all processors are used when no number is given",
+            threads,
+            processors,
+        )
 
 
 class CpuExecutor:
@@ -107,6 +123,7 @@ class CpuExecutor:
         """
         threads = default_threads() if num_threads is None else num_threads
         check_int("threads", threads, 1, 256)  # by the name that users gave it
+        _warn_of_too_many(threads, default_threads())
         model = native_model(spec, source, float32=float32)
         return cls(
             spec,
