@@ -31,7 +31,7 @@ def test_unknown_instruction_path_names_the_valid_ones(model: Path, monkeypatch:
 
 @pytest.mark.parametrize("threads", [0, -1, 1000])
 def test_bad_thread_counts_are_refused(model: Path, threads: int) -> None:
-    with pytest.raises(ConfigError, match=f"num_threads={threads}:"):
+    with pytest.raises(ConfigError, match=f"^threads={threads}:"):
         load_executor(model, num_threads=threads)
 
 
