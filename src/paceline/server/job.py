@@ -37,19 +37,34 @@ class Job:
     parts: Sequence[Part]
     arrived: float = field(default_factory=time.monotonic)
     workload: str | None = None
-    queue: asyncio.Queue[tuple[Part, Event]] = field(default_factory=asyncio.Queue)
+    _news: list[tuple[Part, Event]] = field(default_factory=list)
+    _reader: asyncio.Future[None] | None = None
 
     @property
     def unfinished(self) -> list[Part]:
         return [part for part in self.parts if part.done is None]
+
+    def put(self, part: Part, event: Event) -> None:
+        """Take in an event, on the event loop. Whoever reads is woken once for all that came together."""
+        self._news.append((part, event))
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
+    async def _next(self, at_least: int) -> list[tuple[Part, Event]]:
+        while len(self._news) < at_least:
+            self._reader = asyncio.get_running_loop().create_future()
+            await self._reader
+        news, self._news = self._news, []
+        return news
 
     async def accepted(self) -> None:
         """Wait until the engine has queued all parts. Raises ``ApiError`` when it refused one.
 
         The answers to parts that were submitted together come before any of their steps.
         """
-        for _ in self.parts:
-            _, event = await self.queue.get()
+        news = await self._next(len(self.parts))
+        self._news = news[len(self.parts) :] + self._news
+        for _, event in news[: len(self.parts)]:
             if isinstance(event, Failed):
                 raise as_api_error(event.error, engine_error_names()) from event.error
 
@@ -57,11 +72,8 @@ class Job:
         """Yield what has come since the last time, until all parts have ended. Raises ``ApiError``."""
         left = len(self.unfinished)
         while left:
-            batch = [await self.queue.get()]
-            while not self.queue.empty():
-                batch.append(self.queue.get_nowait())
             steps = []
-            for part, event in batch:
+            for part, event in await self._next(1):
                 if isinstance(event, Failed):
                     raise as_api_error(event.error, engine_error_names()) from event.error
                 if isinstance(event, StepOutput):

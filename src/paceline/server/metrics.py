@@ -6,7 +6,9 @@ of requests that were cut short are in the counters as well, because their work 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, get_args
 
 from prometheus_client import (
@@ -18,7 +20,7 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from paceline.engine.outputs import CompletionOutput, RequestMetrics, StepOutput
@@ -91,6 +93,11 @@ class Metrics:
         family = Histogram(PREFIX + name, text, tuple(self._labels), registry=self.registry, buckets=buckets)
         return family.labels(**self._labels)
 
+    def _gaps(self, name: str, text: str) -> _Gaps:
+        gaps = _Gaps(PREFIX + name, text, self._labels)
+        self.registry.register(gaps)
+        return gaps
+
     def _plain(self, name: str, text: str) -> Counter:
         return self._counter(name, text).labels(**self._labels)
 
@@ -125,10 +132,10 @@ class Metrics:
     def _make_histograms(self) -> None:
         make = self._histogram
         self._ttft = make("time_to_first_token_seconds", "Arrival to first token.", _LONG)
-        self._token_gap = make(
-            "inter_token_latency_seconds", "Time between steps ÷ tokens of the later one, per token.", _SHORT
+        self._token_gap = self._gaps(
+            "inter_token_latency_seconds", "Time between steps ÷ tokens of the later one, per token."
         )
-        self._step_gap = make("inter_step_latency_seconds", "Time between steps of a request.", _SHORT)
+        self._step_gap = self._gaps("inter_step_latency_seconds", "Time between steps of a request.")
         self._per_token = make(
             "request_time_per_output_token_seconds", "First token to last ÷ tokens between.", _SHORT
         )
@@ -163,6 +170,7 @@ class Metrics:
 
     def text(self, compat: str) -> bytes:
         """Return the exposition. ``compat`` ``vllm`` adds vLLM's names."""
+        self._follow_load()
         ours = generate_latest(self.registry)
         if compat != "vllm":
             return ours
@@ -170,7 +178,7 @@ class Metrics:
         also.register(_VllmNames(self.registry))
         return ours + generate_latest(also)
 
-    def follow_load(self) -> None:
+    def _follow_load(self) -> None:
         """Take over what the engine counts itself."""
         load = self._thread.load
         queries, hits = self._prefix_seen
@@ -193,9 +201,8 @@ class Metrics:
             self._ttft.observe(now - job.arrived)
         elif number and part.last_step is not None:
             gap = now - part.last_step
-            self._step_gap.observe(gap)
-            for _ in range(number):
-                self._token_gap.observe(gap / number)
+            self._step_gap.observe(gap, 1)
+            self._token_gap.observe(gap / number, number)
         if number:
             part.last_step = now
         if step.completion is not None:
@@ -238,6 +245,29 @@ class Metrics:
         self._workload_generation_tokens.labels(**labels).inc(metrics.num_output_tokens)
         self._workload_num_draft_tokens.labels(**labels).inc(metrics.num_draft_tokens)
         self._workload_num_accepted_tokens.labels(**labels).inc(metrics.num_accepted_tokens)
+
+
+class _Gaps(Collector):
+    """A histogram of short times that costs a stream next to nothing: the library's takes several locks
+    and a walk along the bounds for each token.
+    """
+
+    def __init__(self, name: str, text: str, labels: dict[str, str]) -> None:
+        self._name, self._text, self._labels = name, text, labels
+        self._counts = [0] * (len(_SHORT) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: float, times: int) -> None:
+        """Count ``seconds``, so many times over; only the event loop does."""
+        self._counts[bisect_left(_SHORT, seconds)] += times
+        self._sum += seconds * times
+
+    def collect(self) -> Iterable[Metric]:
+        family = HistogramMetricFamily(self._name, self._text, labels=tuple(self._labels))
+        bounds = [*map(str, _SHORT), "+Inf"]
+        buckets = list(zip(bounds, accumulate(self._counts), strict=True))
+        family.add_metric(tuple(self._labels.values()), buckets, self._sum)
+        yield family
 
 
 class _VllmNames(Collector):

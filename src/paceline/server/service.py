@@ -129,7 +129,6 @@ class Service:
 
     def _take(self, events: Sequence[Event]) -> None:
         now = time.monotonic()
-        self.metrics.follow_load()
         for event in events:
             found = self._parts.get(event.request_id)
             if isinstance(event, Cancelled):
@@ -145,7 +144,7 @@ class Service:
                 self.metrics.count_step(job, part, event, now)
                 if event.completion is not None:
                     del self._parts[event.request_id]
-            job.queue.put_nowait((part, event))
+            job.put(part, event)
 
     def model_named(self, name: str | None) -> str:
         """Return what replies call the model. Raises ``ApiError`` for a name that is not served."""
