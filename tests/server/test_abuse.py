@@ -85,7 +85,7 @@ BAD_BODIES: dict[str, tuple[str, dict[str, Any], str | None, str]] = {
     "long prompt": (COMPLETIONS, {**GOOD, "prompt": "word " * 1000}, "prompt", "max_model_len"),
     "million words": (COMPLETIONS, {**GOOD, "prompt": "a " * 1_000_000}, "prompt", "max_model_len"),
     "million ids": (COMPLETIONS, {**GOOD, "prompt": [5] * 1_000_000}, "prompt", "1000000 tokens"),
-    "no messages": (CHATS, {**CHAT, "messages": []}, "messages", "1 item"),
+    "no messages": (CHATS, {**CHAT, "messages": []}, "messages", "give at least 1 entry"),
     "bad role": (CHATS, {**CHAT, "messages": [{"role": "usr", "content": "a"}]}, "messages", "user"),
     "image": (
         CHATS,

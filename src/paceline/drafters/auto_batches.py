@@ -12,17 +12,17 @@ from paceline.records import BatchLoad
 _SURE = 0.95
 """Acceptance of each token of as good a draft as there is: copies of long passages reach it, nothing else."""
 _WORTH = 0.25
-"""Least that as good a draft must gain. Drafts make the step longer for every request in it, and shorten only the
-reply they belong to: with a few per cent to win, requests whose drafts bring nothing lose more than the copying
-ones gain (eight requests about code took 1.07 times as long as plain; few copied, and all waited for them)."""
+"""Least that as good a draft must gain. Drafts make the step longer for every request in it, and shorten only
+the reply they belong to: with a few per cent to win, requests whose drafts bring nothing lose more than the
+copying ones gain. (Eight requests about code took 1.07 times as long as plain: few copied, all waited.)"""
 _KEPT = 4096  # loads whose answer is kept; a batch has the same one for many steps
 
 
 class BatchLimits:
     """Whether the best of drafts could pay, by load: the ceiling of all that probing might find.
 
-    With costs as measured for SmolLM2 on two cores that is so up to three deciding requests. Beyond, a drafted
-    row costs about what its token is worth there, even if it is always right.
+    With costs as measured for SmolLM2 on two cores one can up to three deciding requests. Beyond, a
+    drafted row costs about what its token is worth there, even if it is always right.
     """
 
     def __init__(self, cost: VerifyCost, ask_cost: float) -> None:

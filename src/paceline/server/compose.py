@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from json.encoder import encode_basestring_ascii
 from typing import Any, Literal
 
 from paceline.engine.outputs import CompletionOutput, StepOutput
@@ -14,19 +12,13 @@ from paceline.models.tokenizer import Tokenizer
 from paceline.server import replies
 from paceline.server.calls import CallPiece, CallReader
 from paceline.server.errors import ApiError, as_api_error
+from paceline.server.frames import DONE, PLACE, around_place, as_json, filled, frame
 from paceline.server.job import Job, Part
 from paceline.server.pieces import Piece, Pieces
 from paceline.server.schema import ChatRequest, CompletionRequest
 from paceline.server.tools import ToolUse
 
-DONE = b"data: [DONE]\n\n"
 Interface = Literal["chat", "completions"]
-_PLACE = "\x00text\x00"
-
-
-def frame(data: dict[str, Any]) -> bytes:
-    """Return one server-sent event. ASCII, so that no character can be cut in two on the way."""
-    return b"data: " + json.dumps(data, separators=(",", ":")).encode("ascii") + b"\n\n"
 
 
 @dataclass
@@ -197,18 +189,16 @@ class Composer:
         It runs for each piece of each stream, on cores that the forward wants.
         """
         before, behind = self._around_text(part)
-        data = before + encode_basestring_ascii(text) + behind
         if self.request.wants_running_usage:
-            data += json.dumps(self._usage(ended=False), separators=(",", ":")) + "}"
-        return b"data: " + data.encode("ascii") + b"\n\n"
+            behind += as_json(self._usage(ended=False)) + "}"
+        return filled(before, text, behind)
 
     def _around_text(self, part: Part) -> tuple[str, str]:
         found = self._around.get(part.index)
         if found is None:
-            data = self._chunk_data(part, self._delta(part, _PLACE))
+            data = self._chunk_data(part, self._delta(part, PLACE))
             running = data.pop("usage", None) if self.request.wants_running_usage else None
-            whole = json.dumps(data, separators=(",", ":"))
-            before, _, behind = whole.partition(encode_basestring_ascii(_PLACE))
+            before, behind = around_place(data)
             found = self._around[part.index] = before, behind[:-1] + ',"usage":' if running else behind
         return found
 
