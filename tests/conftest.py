@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -13,6 +15,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Measuring takes seconds per model, and a busy machine would make decisions differ from run to run.
 os.environ.setdefault("PACELINE_PROFILE", "off")
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """Take back what ``paceline serve`` set up: its handler writes to a test's stderr, closed by then."""
+    loggers = [logging.getLogger(name) for name in ("paceline", "uvicorn", "uvicorn.access")]
+    before = [(list(one.handlers), one.propagate, one.level, one.disabled) for one in loggers]
+    yield
+    for one, (handlers, propagate, level, disabled) in zip(loggers, before, strict=True):
+        one.handlers[:] = handlers
+        one.propagate, one.disabled = propagate, disabled
+        one.setLevel(level)
 
 
 def _missing(why: str) -> NoReturn:

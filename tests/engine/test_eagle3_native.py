@@ -27,9 +27,9 @@ from support.tiny_models import write_tiny_gguf
 
 FREE = VerifyCost((1.0, 1.0001, 1.0002))
 SHAPES = {
-    "tree": Eagle3Options(verify_cost=FREE, step_cost=0.0, width=8, max_depth=3),
-    "chain": Eagle3Options(verify_cost=FREE, step_cost=0.0, width=1, max_depth=8),
-    "drawn": Eagle3Options(verify_cost=FREE, step_cost=0.0, sampling="chain"),
+    "tree": Eagle3Options(verify_cost=FREE, step_cost=0.0, catch_up_cost=0.0, width=8, max_depth=3),
+    "chain": Eagle3Options(verify_cost=FREE, step_cost=0.0, catch_up_cost=0.0, width=1, max_depth=8),
+    "drawn": Eagle3Options(verify_cost=FREE, step_cost=0.0, catch_up_cost=0.0, sampling="chain"),
 }
 PROMPTS = ["the rest of the world is in the hand of", "on and on and on", "x", "a " * 90]
 PARAMS = {

@@ -86,7 +86,9 @@ def crowded(served_model: Path, head_folder: Path) -> Iterator[Served]:
     suffix = SuffixOptions(shared_nodes=SHARED_NODES)
     head = llm._load_head(str(head_folder))
     assert head is not None
-    free = Eagle3Options(verify_cost=VerifyCost((1.0, 1.0001, 1.0002)), step_cost=0.0, width=8, max_depth=3)
+    free = Eagle3Options(
+        verify_cost=VerifyCost((1.0, 1.0001, 1.0002)), step_cost=0.0, catch_up_cost=0.0, width=8, max_depth=3
+    )
     llm._ready_made |= {
         "suffix": SuffixDrafter(suffix),
         "auto": AutoDrafter(llm.tokenizer.vocab_size, AutoOptions(suffix=suffix)),
