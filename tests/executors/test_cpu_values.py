@@ -65,6 +65,23 @@ def test_float32_logits_equal_the_float64_reference(
     assert np.abs(got - expected).max() <= 2e-5 * np.abs(expected).max()
 
 
+@pytest.mark.skipif("amx" not in available_paths(), reason="no tile registers here")
+@pytest.mark.parametrize("ggml_type", TYPES)
+def test_tiles_give_the_bits_of_the_path_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ggml_type: str
+) -> None:
+    """Regimes: every number of rows up to more than a block, so products of two groups at once and of one."""
+    file = write_tiny_gguf(tmp_path / "m.gguf", "llama", ggml_type)
+    logits = {}
+    for path in ("amx", "avx512"):
+        monkeypatch.setenv(ISA_VARIABLE, path)
+        executor = load_executor(file)
+        assert executor.path == path
+        logits[path] = [run(executor, Rows(_tokens(count), 0, BLOCKS)) for count in range(1, 40)]
+    for count, (tiles, dots) in enumerate(zip(logits["amx"], logits["avx512"], strict=True), start=1):
+        assert tiles.tobytes() == dots.tobytes(), count
+
+
 @pytest.mark.parametrize("path", available_paths())
 @pytest.mark.parametrize("ggml_type", TYPES)
 def test_quantised_logits_equal_the_readable_reference(

@@ -37,7 +37,16 @@ def _path_flags(path: str) -> list[str]:
     text = (ROOT / "CMakeLists.txt").read_text()
     found = re.search(rf"set\(PACELINE_FLAGS_{path} ([^)]*)\)", text)
     assert found, f"CMakeLists.txt has no flags for {path}"
-    return found[1].split()
+    return re.sub(
+        r"\$\{PACELINE_FLAGS_(\w+)\}", lambda name: " ".join(_path_flags(name[1])), found[1]
+    ).split()
+
+
+def _with_amx(compiler: str) -> tuple[str, ...]:
+    """Return the path with tile registers where the compiler knows them, as CMakeLists.txt asks it."""
+    command = [compiler, *_path_flags("amx"), "-x", "c++", "-fsyntax-only", os.devnull]
+    probe = subprocess.run(command, env=_environment(), check=False)
+    return ("amx",) if probe.returncode == 0 and platform.system() == "Linux" else ()
 
 
 def _environment() -> dict[str, str]:
@@ -57,6 +66,8 @@ def _build(compiler: str, folder: Path, paths: tuple[str, ...], *flags: str) -> 
         source = NATIVE / f"kernels_{path}.cpp"
         objects.append(folder / f"{path}.o")
         _call(compiler, *FLAGS, *_path_flags(path), *flags, "-c", source, "-o", objects[-1])
+    if "amx" in paths:
+        flags = (*flags, "-DPACELINE_AMX_PATH")
     sources = [Path(__file__).with_name(name) if "check" in name else NATIVE / name for name in COMMON]
     program = folder / "kernel_check"
     _call(compiler, *FLAGS, *flags, *sources, *objects, "-o", program)
@@ -76,7 +87,7 @@ def test_kernels_agree_with_plain_cpp_here(tmp_path: Path) -> None:
     if compiler is None:
         pytest.skip("no C++ compiler")
     x86 = platform.machine() in ("x86_64", "AMD64")
-    paths = ("portable", "avx2", "avx512") if x86 else ("portable",)
+    paths = ("portable", "avx2", "avx512", *_with_amx(compiler)) if x86 else ("portable",)
     flags = os.environ.get("CXXFLAGS", "").split()  # `make sanitize` sets them
     _expect_agreement(_call(_build(compiler, tmp_path, paths, *flags), *paths), paths)
 

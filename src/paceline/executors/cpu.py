@@ -1,6 +1,6 @@
 """The native CPU executor: weights repacked from a model file, one ragged forward pass in C++.
 
-The instruction path (``avx512``, ``avx2``, ``portable``) is chosen by what the processor can do; the
+The instruction path (``amx``, ``avx512``, ``avx2``, ``portable``) is chosen by what the processor can do; the
 environment variable ``PACELINE_ISA`` overrides it. Within one path, logits are row-invariant (design.md,
 law 7).
 """

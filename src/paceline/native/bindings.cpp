@@ -215,7 +215,7 @@ NB_MODULE(_core, m) {
   m.attr("BLOCK_SLOTS") = kBlockSlots;
   m.def("paths", [] {
     std::vector<std::string> names;
-    for (const char* name : {"avx512", "avx2", "portable"})
+    for (const char* name : {"amx", "avx512", "avx2", "portable"})
       if (kernel_table(name) != nullptr) names.emplace_back(name);
     return names;
   }, "Instruction paths this machine can run, best first.");

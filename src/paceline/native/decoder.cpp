@@ -87,7 +87,10 @@ void Decoder::project(const float* states, int rows, float* projected) {
   batch_.rows = rows;
   pairs_ = Pairs{states, nullptr};
   plan_rows(rows);
-  run([&](int thread) { project_states(threads_[thread], projected); });
+  run([&](int thread) {
+    project_states(threads_[thread], projected);
+    k_.release();
+  });
 }
 
 void Decoder::run(const std::function<void(int)>& pass) {

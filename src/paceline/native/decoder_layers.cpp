@@ -291,6 +291,7 @@ void Decoder::step(int thread, float* logits, const std::function<void(int)>& re
   if (capture_.has(layers_)) capture_last(s);
   if (batch_.logit_count > 0) head(s, logits);
   for (int i = thread; read && i < batch_.logit_count; i += active_) read(i);
+  k_.release();
 }
 
 }  // namespace paceline

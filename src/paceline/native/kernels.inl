@@ -16,8 +16,8 @@ namespace {
 
 extern const KernelTable kTable;
 const KernelTable kTable = {
-    PACELINE_PATH_NAME, kMaxRows, kTaskQueries, width, pack_quants, pack_values, gemm, rms_norm, add_to,
-    gated, softcap, store_kv, rotate, attend, merge, finish,
+    PACELINE_PATH_NAME, kMaxRows, kTaskQueries, width, quants_at, pack_quants, pack_values, gemm, rms_norm, add_to,
+    gated, softcap, store_kv, rotate, attend, merge, finish, release,
 };
 
 }  // namespace paceline::PACELINE_PATH

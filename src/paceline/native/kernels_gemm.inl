@@ -16,6 +16,9 @@ inline void prefetch_ahead(const std::uint8_t* p, int one_row, int more_rows) {
 }
 
 template <Kind K>
+constexpr int half_count = K == Kind::Q6_K ? 2 : 1;  // sums of a group that have scales of their own
+
+template <Kind K>
 struct Layout {  // compile-time twin of KindTraits; bind time checks that they agree
   static constexpr int bits = K == Kind::Q4_0 || K == Kind::Q4_1 || K == Kind::Q4_K   ? 4
                               : K == Kind::Q5_0 || K == Kind::Q5_1 || K == Kind::Q5_K ? 5
@@ -35,6 +38,58 @@ struct Layout {  // compile-time twin of KindTraits; bind time checks that they 
   static constexpr int group_bytes = quant_bytes + (two_level || !has_min ? 32 : 64);
 };
 
+// Walks the groups of a tile row and reads their scales.
+template <Kind K>
+struct GroupCursor {
+  using L = Layout<K>;
+  const std::uint8_t* p;
+  int group = 0;
+  F d = zero(), m = zero();    // of the super-block, two-level kinds
+  F scale = zero(), low = zero();  // of the group: what its sums are multiplied with (Q6_K: of its two halves),
+                                   // and what the activations' sum is, where there is a minimum
+
+  explicit GroupCursor(const std::uint8_t* tile) : p(tile) {}
+
+  // Returns the group's quants and steps behind it.
+  const std::uint8_t* next() {
+    if constexpr (L::two_level) {
+      if (group % kSuperGroups == 0) {
+        d = load_half(reinterpret_cast<const std::uint16_t*>(p));
+        if constexpr (L::has_min) m = load_half(reinterpret_cast<const std::uint16_t*>(p + 32));
+        p += L::header;
+      }
+    }
+    const std::uint8_t* quants = p;
+    const std::uint8_t* s = p + L::quant_bytes;
+    if constexpr (K == Kind::Q6_K) {
+      scale = mul(d, load_s8(s));
+      low = mul(d, load_s8(s + 16));
+    } else if constexpr (L::two_level) {
+      scale = mul(d, load_u8(s));
+      low = sub(zero(), mul(m, load_u8(s + 16)));
+    } else {
+      scale = load_half(reinterpret_cast<const std::uint16_t*>(s));
+      if constexpr (L::has_min) low = load_half(reinterpret_cast<const std::uint16_t*>(s + 32));
+    }
+    p += L::group_bytes;
+    ++group;
+    return quants;
+  }
+};
+
+// Adds a group to one row's accumulator. sum: integer products (Q6_K: of the two halves), da and sa: scale and sum of
+// the row's activations. Every kernel adds by this function, so that all of them round alike.
+template <Kind K>
+inline F add_group(F scale, F low, I sum, I second, float da, float sa, F acc) {
+  if constexpr (K == Kind::Q6_K) {
+    return fma(fma(to_float(second), low, mul(to_float(sum), scale)), set1(da), acc);
+  } else {
+    acc = fma(mul(to_float(sum), scale), set1(da), acc);
+    if constexpr (Layout<K>::has_min) acc = fma(low, set1(sa), acc);
+    return acc;
+  }
+}
+
 // The 16 outputs of a tile for Width rows, quantised weights.
 template <Kind K, int Width>
 inline void quant_tile(const std::uint8_t* p, int groups, const ActivationBlock& b, F* acc) {
@@ -43,55 +98,31 @@ inline void quant_tile(const std::uint8_t* p, int groups, const ActivationBlock&
   const float* da = b.scales;
   const float* sa = b.sums;
   const std::int32_t* off = L::offset >= 0 ? b.offsets[L::offset] : nullptr;
-  F d = zero(), m = zero();
+  GroupCursor<K> cursor(p);
 #pragma GCC unroll 16
   for (int r = 0; r < Width; ++r) acc[r] = zero();
-  for (int g = 0; g < groups; ++g) {
-    if constexpr (L::two_level) {
-      if (g % kSuperGroups == 0) {
-        d = load_half(reinterpret_cast<const std::uint16_t*>(p));
-        if constexpr (L::has_min) m = load_half(reinterpret_cast<const std::uint16_t*>(p + 32));
-        p += L::header;
-      }
-    }
-    prefetch_ahead<L::group_bytes, Width>(p, 14 * L::group_bytes, 30 * L::group_bytes);
-    const Quants q = load_quants<L::bits>(p);
-    const std::uint8_t* s = p + L::quant_bytes;
-    if constexpr (K == Kind::Q6_K) {
-      const F d0 = mul(d, load_s8(s)), d1 = mul(d, load_s8(s + 16));
+  for (int g = 0; g < groups; ++g, a += 32 * Width, da += Width, sa += Width) {
+    prefetch_ahead<L::group_bytes, Width>(cursor.p, 14 * L::group_bytes, 30 * L::group_bytes);
+    const Quants q = load_quants<L::bits>(cursor.next());
 #pragma GCC unroll 16
-      for (int r = 0; r < Width; ++r) {
-        const I lo = dot<L::largest, 0, 4>(q, a + 32 * r, iset1(off[r]));
-        const I hi = dot<L::largest, 4, 8>(q, a + 32 * r, iset1(off[Width + r]));
-        const F t = fma(to_float(hi), d1, mul(to_float(lo), d0));
-        acc[r] = fma(t, set1(da[r]), acc[r]);
-      }
-      off += 2 * Width;
-    } else {
-      F dw, mw = zero();
-      if constexpr (L::two_level) {
-        dw = mul(d, load_u8(s));
-        mw = sub(zero(), mul(m, load_u8(s + 16)));
-      } else {
-        dw = load_half(reinterpret_cast<const std::uint16_t*>(s));
-        if constexpr (L::has_min) mw = load_half(reinterpret_cast<const std::uint16_t*>(s + 32));
-      }
-#pragma GCC unroll 16
-      for (int r = 0; r < Width; ++r) {
-        I start = izero();
-        if constexpr (L::offset >= 0) start = iset1(off[r]);
-        const I sum = dot<L::largest, 0, 8>(q, a + 32 * r, start);
-        acc[r] = fma(mul(to_float(sum), dw), set1(da[r]), acc[r]);
-        if constexpr (L::has_min) acc[r] = fma(mw, set1(sa[r]), acc[r]);
-      }
-      if constexpr (L::offset >= 0) off += Width;
+    for (int r = 0; r < Width; ++r) {
+      I start = izero(), second = izero();
+      if constexpr (L::offset >= 0) start = iset1(off[r]);
+      constexpr int half = K == Kind::Q6_K ? 4 : 8;
+      const I sum = dot<L::largest, 0, half>(q, a + 32 * r, start);
+      if constexpr (half == 4) second = dot<L::largest, 4, 8>(q, a + 32 * r, iset1(off[Width + r]));
+      acc[r] = add_group<K>(cursor.scale, cursor.low, sum, second, da[r], sa[r], acc[r]);
     }
-    p += L::group_bytes;
-    a += 32 * Width;
-    da += Width;
-    sa += Width;
+    if constexpr (L::offset >= 0) off += half_count<K> * Width;
   }
 }
+
+#ifdef PACELINE_AMX
+constexpr int kAmxRows = 4;  // fewer are multiplied sooner without tiles
+#include "kernels_gemm_amx.inl"
+#else
+void release() {}
+#endif
 
 template <Kind K>
 inline F load_weights(const std::uint8_t* p, int input) {
@@ -119,6 +150,10 @@ inline void gemm_width(const WeightView& w, int tile, const ActivationBlock& b, 
   F acc[Width];
   if constexpr (K == Kind::F32 || K == Kind::F16 || K == Kind::BF16) {
     float_tile<K, Width>(w.tile(tile), w.groups, b, acc);
+#ifdef PACELINE_AMX
+  } else if constexpr (Width >= kAmxRows) {
+    amx_tile<K, Width>(w.tile(tile), w.groups, b, acc);
+#endif
   } else {
     quant_tile<K, Width>(w.tile(tile), w.groups, b, acc);
   }
