@@ -33,6 +33,7 @@ from paceline.engine.prompts import (
 from paceline.engine.runner import ReplyStream, Runner
 from paceline.errors import ConfigError, PacelineError
 from paceline.models.shipped_heads import shipped_head, target_fingerprint
+from paceline.models.vocabulary import shared_vocabulary_size
 from paceline.profiling import costs as profiled
 from paceline.sampling.params import SamplingParams
 
@@ -118,7 +119,7 @@ class LLM:
             self._fingerprint = target_fingerprint(files.spec, files.source)
         self._heads: dict[str, Eagle3Head] = {}
         tokenizer, watch = files.tokenizer, DriftWatch(drift)
-        target = profiled.Target(self.executor, tokenizer, self._fingerprint, files.spec.name)
+        target = profiled.Target(self.executor, tokenizer, self._fingerprint, files.spec.name, files.name)
         self.costs = profiled.MachineCosts(target, profile)
         self.engine = Engine(
             self.executor, tokenizer, tokenizer.eos_token_ids, self._build_drafter, spec, config, watch=watch
@@ -127,6 +128,10 @@ class LLM:
             self.engine.drafter(needed)  # an error now, not at the first request or the alarm
         self.runner = Runner(self.engine)
         logger.info("paceline: %s", ", ".join(f"{key}={value}" for key, value in self.settings.items()))
+
+    def __repr__(self) -> str:
+        name, drafter, executor = self.model_files.name, self.engine.spec.drafter, self.executor
+        return f"LLM({name!r}, drafter={drafter!r}, {executor.num_threads} threads, {executor.path})"
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -249,6 +254,7 @@ class LLM:
 
     def _load_draft_model(self, name: str) -> DraftModel:
         with _open_model(name, "none", None) as files:
+            shared_vocabulary_size(self.tokenizer.tokens, files.tokenizer.tokens, name)
             executor = _load_executor(files, self._cache_tokens, self.executor.num_threads)
         return DraftModel(name, executor, files.tokenizer.tokens)
 

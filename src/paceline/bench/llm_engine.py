@@ -51,9 +51,9 @@ class LlmEngine:
 
     @property
     def model_name(self) -> str:
-        """The name the model file gives itself, and the file's own."""
+        """What the model is called, and its file."""
         files = self._llm.model_files
-        return f"{files.spec.name} ({files.path.name})"
+        return f"{files.name} ({files.path.name})"
 
     def start_afresh(self, drafters: Sequence[str]) -> None:
         """Forget what was learnt and build ``drafters``, so that no reply pays for it."""

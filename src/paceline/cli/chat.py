@@ -65,7 +65,7 @@ def chat(
     if interactive:
         import readline  # noqa: F401  (line editing and history for input())
 
-        print(f"{llm.model_files.spec.name}, drafter {drafter}. /help lists commands, Ctrl-D leaves.")
+        print(f"{llm.model_files.name}, drafter {drafter}. /help lists commands, Ctrl-D leaves.")
     talk(Conversation(llm, params, system), interactive)
 
 

@@ -195,7 +195,7 @@ def _report_local(llm: LLM, result: CheckResult, output: Path | None) -> None:
 
     files, executor = llm.model_files, llm.executor
     about = {
-        "model": f"{files.spec.name} ({files.path.name})",
+        "model": f"{files.name} ({files.path.name})",
         "threads": executor.num_threads,
         "instruction_path": executor.path,
     }

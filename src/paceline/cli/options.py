@@ -172,7 +172,7 @@ def require_chat_template(llm: LLM) -> None:
     """Raise ``PromptError`` for a base model, in the words of the command line."""
     if llm.model_files.chat_template_text is None:
         raise PromptError(
-            f"{llm.model_files.spec.name} is a base model without a chat template: complete text with "
+            f"{llm.model_files.name} is a base model without a chat template: complete text with "
             "`paceline generate --raw`, or pick an instruct model"
         )
 

@@ -43,7 +43,7 @@ def load_hf_folder(folder: Path, quant: Quant, max_context: int | None) -> Model
 
         return build_hf_tokenizer(folder, spec)
 
-    return ModelFiles(folder, spec, source, template, build_tokenizer)
+    return ModelFiles(folder, spec, source, template, build_tokenizer, folder.resolve().name)
 
 
 def _fused(config: HfConfig) -> dict[str, FusedRows]:

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -32,7 +32,8 @@ Quant = Literal["none", "q8", "q4"]
 class ModelFiles:
     """An opened model: its spec, its tensors (open until ``close``), and its text side, built on first use.
 
-    ``chat_template_text`` is ``None`` for a base model. Not to be compared or hashed.
+    ``chat_template_text`` is ``None`` for a base model. ``name``: what users call it, the name they gave
+    or its file's or folder's (``spec.name`` is what the file says). Not to be compared or hashed.
     """
 
     path: Path
@@ -40,6 +41,7 @@ class ModelFiles:
     source: TensorSource
     chat_template_text: str | None
     build_tokenizer: Callable[[], Tokenizer]
+    name: str
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -51,7 +53,7 @@ class ModelFiles:
         """The chat template. Raises ``PromptError`` for a base model, which has none."""
         if self.chat_template_text is None:
             raise PromptError(
-                f"{self.spec.name} is a base model without a chat template: use generate() with a plain "
+                f"{self.name} is a base model without a chat template: use generate() with a plain "
                 "prompt, or pick an instruct model"
             )
         from paceline.models.chat_template import ChatTemplate
@@ -86,10 +88,17 @@ def load_model_files(
     if max_context is not None and max_context < 1:
         raise ConfigError(f"max_context={max_context}; it must be at least 1")
     path = resolve_model(path_or_name)
-    if path.is_dir():
-        from paceline.models.hf_folder import load_hf_folder
+    files = _load_folder(path, quant, max_context) if path.is_dir() else _load_file(path, quant, max_context)
+    return files if Path(path_or_name).exists() else replace(files, name=str(path_or_name))
 
-        return load_hf_folder(path, quant, max_context)
+
+def _load_folder(path: Path, quant: Quant, max_context: int | None) -> ModelFiles:
+    from paceline.models.hf_folder import load_hf_folder
+
+    return load_hf_folder(path, quant, max_context)
+
+
+def _load_file(path: Path, quant: Quant, max_context: int | None) -> ModelFiles:
     if quant != "none":
         raise ConfigError(
             f"quant={quant!r} applies to Hugging Face folders; {path.name} is a GGUF file, which has its "
@@ -115,7 +124,7 @@ def _load_gguf(path: Path, max_context: int | None) -> ModelFiles:
 
         return build_gguf_tokenizer(metadata, spec.architecture)
 
-    return ModelFiles(path, spec, source, template, build_tokenizer)
+    return ModelFiles(path, spec, source, template, build_tokenizer, path.stem)
 
 
 def check_vocabulary(num_tokens: int, spec: ModelSpec, path: Path) -> None:

@@ -42,20 +42,19 @@ Row = Callable[[], FloatArray]
 Setting = Literal["auto", "off"] | Path
 
 # Seconds of each part; together with loading and the first warm forwards they stay under ten.
-_FORWARD_SECONDS = 4.0
-_CHEAP_SECONDS = 0.25
-_PART_SECONDS = 1.2
+_FORWARD_SECONDS, _CHEAP_SECONDS, _PART_SECONDS = 4.0, 0.25, 1.2
 _SCRATCH_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The model whose costs are wanted. ``fingerprint``: see ``shipped_heads.target_fingerprint``."""
+    """``fingerprint``: see ``shipped_heads``. ``name``: the file's own. ``label``: what users call it."""
 
     executor: CpuExecutor
     decoder: TokenDecoder
     fingerprint: str
     name: str
+    label: str
 
     @property
     def key(self) -> ProfileKey:
@@ -239,7 +238,7 @@ def measure_profile(target: Target, parts: Sequence[DrafterPart], known: Profile
 
     Raises ``ConfigError`` when there is no memory to measure in.
     """
-    with measuring(target.name) as progress:
+    with measuring(target.label) as progress:
         bench = _Bench(target)
         profile = known or bench.base(_share(progress, 0.0, 0.8))
         for number, part in enumerate(parts):
@@ -280,7 +279,7 @@ class _Bench:
             forward.per_row_token,
         )
         progress(1.0)
-        return Profile(target.key, _now(), target.name, table, {}, seconds, forward.spread)
+        return Profile(target.key, _now(), target.label, table, {}, seconds, forward.spread)
 
     def add(self, profile: Profile, part: DrafterPart) -> Profile:
         """Return ``profile`` with what ``part`` costs, in units of a row measured beside it."""

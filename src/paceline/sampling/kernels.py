@@ -41,7 +41,7 @@ def argmax(logits: FloatArray) -> int:
 def filtered_law(logits: FloatArray, temperature: float, top_k: int, top_p: float, min_p: float) -> TokenLaw:
     """Return the law after temperature, min-p, top-k and top-p (0, 1 and 0 switch the last three off)."""
     try:
-        return _to_law(*_native.filtered_law(logits, temperature, top_k, top_p, min_p))
+        return _to_law(*_native.filtered_law(logits, temperature, min(top_k, len(logits)), top_p, min_p))
     except ValueError as error:
         raise _no_token(error) from error
 

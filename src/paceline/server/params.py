@@ -118,7 +118,7 @@ def _check_combinations(request: Sampling) -> None:
     if isinstance(request, ChatRequest):
         if request.top_logprobs and not request.logprobs:
             raise bad_request("top_logprobs needs logprobs=true", "top_logprobs")
-        if None not in (request.max_tokens, request.max_completion_tokens):
+        if len({request.max_tokens, request.max_completion_tokens} - {None}) > 1:
             raise bad_request("max_tokens is the old name of max_completion_tokens: give one", "max_tokens")
         _check_template_variables(request.chat_template_kwargs or {})
     if isinstance(request, CompletionRequest):
