@@ -55,7 +55,7 @@ def test_the_portable_path_is_among_them() -> None:
 
 
 def test_a_top_k_beyond_any_vocabulary_keeps_all() -> None:
-    """``top_k=2**70`` passed every check and met a 32-bit argument in the native code, in the engine's thread:
+    """``top_k=2**70`` passed every check and met a 32-bit argument in the native code, in the engine:
     the server answered 500. Found by schemathesis.
     """
     row = np.arange(70, dtype=np.float32)
