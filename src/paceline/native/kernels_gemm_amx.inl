@@ -25,7 +25,7 @@ inline void shape_tiles(int rows, int inputs) {
     c.rows[i] = static_cast<std::uint8_t>(i == 4 || i == 5 ? inputs / 4 : rows);
     c.column_bytes[i] = static_cast<std::uint16_t>(i < 6 ? 64 : inputs);
   }
-  _tile_loadconfig(&c);
+  asm volatile("ldtilecfg %0" : : "m"(c));
   tile_shape = shape;
 }
 
@@ -35,7 +35,7 @@ void release() {
   tile_shape = 0;
 }
 
-// By hand: the compiler's own loads of tiles do not tell it that they read memory (GCC 12).
+// Tile instructions are written by hand: GCC 12's own do not say which memory they read.
 // Starts tile C = activations (tile A, rows `stride` bytes apart) times weights (tile B).
 #define PACELINE_TILE_PRODUCT(C, B, A, weights, activations, stride)                                           \
   asm volatile("tileloadd (%0,%2,1), %%tmm" #B "\n\ttileloadd (%1,%3,1), %%tmm" #A "\n\ttilezero %%tmm" #C   \
