@@ -17,6 +17,7 @@ from heapq import heappop, heappush
 
 from paceline.config import Settings, check_float, check_int
 from paceline.drafters.base import DraftContext, DrafterCapabilities
+from paceline.drafters.past_replies import PastReplies
 from paceline.drafters.scored_tree import ConfidenceTable, ScoredTree
 from paceline.drafters.suffix_index import NOWHERE, SuffixIndex
 from paceline.errors import ConfigError
@@ -61,48 +62,19 @@ class SuffixOptions(Settings):
             )
 
 
-class PastReplies:
-    """Replies of finished requests in two generations of at most ``max_nodes / 2`` nodes and one reply each.
-
-    When the younger is full it becomes the older and the older is dropped, so memory is bounded and what was
-    said lately stays known.
-    """
-
-    def __init__(self, max_nodes: int, max_depth: int) -> None:
-        self._max_nodes = max_nodes
-        self._max_depth = max_depth
-        self.generations: tuple[SuffixIndex, ...] = ()
-        self.num_added = 0
-
-    def add(self, reply: Sequence[int]) -> None:
-        """Store one reply, the last tokens of its prompt included."""
-        if self._max_nodes == 0 or not reply:
-            return
-        if not self.generations or 2 * _nodes_worth(self.generations[0]) >= self._max_nodes:
-            self.generations = (SuffixIndex(self._max_depth), *self.generations[:1])
-        self.generations[0].extend(reply)
-        self.generations[0].end_sequence()
-        self.num_added += 1
-
-
-def _nodes_worth(index: SuffixIndex) -> int:
-    """Return the nodes that ``index`` has, or as many as its text is worth: what is said again and again adds
-    text and no nodes. A token of text has 8 bytes, a node 260.
-    """
-    return max(index.num_nodes, len(index.text) // 32)
-
-
 class SuffixSession:
     """Suffix drafting for one request."""
 
     __slots__ = (
         "_grown",
         "_index",
+        "_num_indexed",
         "_num_past",
         "_options",
         "_past",
-        "_prompt_end",
-        "_prompt_start",
+        "_prediction",
+        "_prompt",
+        "_reply",
         "_shared_match",
         "_tables",
         "_used",
@@ -112,12 +84,10 @@ class SuffixSession:
         self._options = options
         self._past = past
         self._index = SuffixIndex(options.max_depth)
-        if context.prediction:
-            self._index.extend(context.prediction)
-            self._index.end_sequence()
-        self._prompt_start = len(self._index.text)
-        self._index.extend(context.prompt_token_ids)
-        self._prompt_end = len(self._index.text)
+        self._prediction = context.prediction
+        self._prompt = tuple(context.prompt_token_ids)
+        self._reply: list[int] = []
+        self._num_indexed = 0  # tokens of the reply; prediction and prompt go first, when a draft is wanted
         self._num_past = past.num_added
         self._shared_match = options.max_match
         self._tables = (ConfidenceTable(), ConfidenceTable())
@@ -133,17 +103,29 @@ class SuffixSession:
         """Learn how the last candidates fared and add the committed tokens."""
         self._grown.learn(self._used, step.committed)
         self._grown = ScoredTree()
-        self._index.extend(step.committed)
+        self._reply.extend(step.committed)
         self._shared_match += len(step.committed)
 
     def stop(self) -> None:
         """Hand the reply, with the prompt tokens just before it, to the shared replies."""
-        if len(self._index.text) > self._prompt_end:
-            start = max(self._prompt_start, self._prompt_end - self._options.max_match)
-            self._past.add(self._index.text[start:])
+        if self._reply:
+            self._past.add([*self._prompt[-self._options.max_match :], *self._reply])
+
+    def _catch_up(self) -> None:
+        """Index what came since the last draft."""
+        index = self._index
+        if not index.text:
+            if self._prediction:
+                index.extend(self._prediction)
+                index.end_sequence()
+            index.extend(self._prompt)
+        index.extend(self._reply[self._num_indexed :])
+        self._num_indexed = len(self._reply)
+        self._past.take_in()
 
     def grow(self, limit: int) -> ScoredTree:
         """Return up to ``limit`` candidates, likeliest path first."""
+        self._catch_up()
         tree = ScoredTree()
         self._grown = tree
         index, place, length = self._longest_place()
@@ -163,6 +145,7 @@ class SuffixSession:
         Only a run that ends with the whole path and begins in the text counts, so that the path is borne out
         by a copy. These candidates are not counted as trials of this session's own.
         """
+        self._catch_up()
         tree = ScoredTree()
         text, most = self._index.text, self._options.max_match - len(path)
         for matched in range(min(most, self._index.match_length + 1), 0, -1):
@@ -277,5 +260,5 @@ class SuffixDrafter:
         return DrafterCapabilities(can_branch=True)
 
     def start(self, context: DraftContext) -> SuffixSession:
-        """Index the prompt. O(prompt length): about 2 µs per token."""
+        """Open a session. Its first draft indexes the prompt, about 2 µs per token."""
         return SuffixSession(self.options, self._past, context)
