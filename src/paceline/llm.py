@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.config import Acceptance, EngineConfig, SpecConfig, check_int, check_names
+from paceline.control.draft_clock import DraftClock
 from paceline.control.drift_watch import DriftWatch
 from paceline.drafters.base import Drafter
 from paceline.drafters.draft_model import DraftModel, DraftModelDrafter
@@ -239,6 +240,8 @@ class LLM:
             costs = self.costs.table(profiled.draft_model_part(drafter, self.executor))
         if costs is not None:
             self.engine.costs = costs
+            if self.costs.setting == "auto":
+                self.engine.draft_clock = self.engine.draft_clock or DraftClock()
         return drafter
 
     def _head_parts(self, name: str) -> tuple[profiled.DrafterPart, ...]:

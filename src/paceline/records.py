@@ -68,15 +68,35 @@ EMPTY_DRAFT = Draft()
 
 
 @dataclass(frozen=True, slots=True)
+class Surcharge:
+    """What drafts cost beyond the cost table, as heard by the clock (``control/draft_clock``).
+
+    A draft that costs x by the table costs ``asking + factor * x``, in one-row forwards.
+    """
+
+    asking: float = 0.0
+    factor: float = 1.0
+
+    def on(self, cost: float) -> float:
+        """Return the whole cost of what costs ``cost`` by the table; nothing for nothing."""
+        return self.asking + self.factor * cost if cost else 0.0
+
+
+NO_SURCHARGE = Surcharge()
+
+
+@dataclass(frozen=True, slots=True)
 class BatchLoad:
     """The forward that a draft would join.
 
     ``num_rows``: its rows so far: pending tokens of all requests (this one's root included) and the drafts
     made before this one. ``num_deciding``: requests that choose a token in it, this one included.
+    ``surcharge``: what drafts cost of late beyond the table.
     """
 
     num_rows: int = 1
     num_deciding: int = 1
+    surcharge: Surcharge = NO_SURCHARGE
 
 
 ALONE = BatchLoad()

@@ -15,6 +15,7 @@ Reason = Literal[
     "no candidates",
     "no budget",
     "guarded",
+    "timing",
     "asked by name",
 ]
 

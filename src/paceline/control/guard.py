@@ -8,7 +8,8 @@ they lose. A draft may be as large as the ledger can pay for if every node of it
     modelled time ≤ (1 + ``RATE``) · plain time + ``START`` plain tokens
 
 holds whatever the drafter does, and ``CAP`` bounds how much of earlier gains a drafter that has turned bad
-can spend. All of it follows from the cost table and the request's own history: no clock is read.
+can spend. All of it follows from the cost table, the surcharge that comes with a step's load (see
+``draft_clock``), and the request's own history.
 """
 
 from __future__ import annotations
@@ -63,16 +64,27 @@ class Guard:
         self.balance = START
         self.is_silenced = False
 
+    @property
+    def is_full(self) -> bool:
+        """Whether drafts have won as much as may be kept."""
+        return self.balance >= CAP
+
     def share(self, load: BatchLoad) -> float:
         """Return what a plain token costs: the request's share of a step of the deciding requests alone."""
         return self._table.r(load.num_deciding) / load.num_deciding
 
     def cost(self, load: BatchLoad, nodes: int, drafting: float) -> float:
         """Return what a draft of ``nodes`` nodes adds to the step, in plain tokens."""
+        return load.surcharge.on(self._added(load, nodes, drafting)) / self.share(load)
+
+    def table_cost(self, load: BatchLoad, nodes: int, drafting: float) -> float:
+        """Return the same without the load's surcharge."""
+        return self._added(load, nodes, drafting) / self.share(load)
+
+    def _added(self, load: BatchLoad, nodes: int, drafting: float) -> float:
         if not nodes and not drafting:
             return 0.0
-        table, rows = self._table, load.num_rows
-        return (drafting + table.r(rows + nodes) - table.r(rows)) / self.share(load)
+        return drafting + self._table.r(load.num_rows + nodes) - self._table.r(load.num_rows)
 
     def drafting(self, levels: int) -> float:
         """Return what drafting ``levels`` levels costs by the table; 0 for a drafter it does not know."""

@@ -19,6 +19,8 @@ _LONGEST_WAIT = 4  # times the first wait: trials that show nothing become rarer
 _GIVE_UP = 64  # steps without paying after which a head is let go, in a large batch fewer
 _GIVE_UP_IN_BATCH = 16
 _LARGE_BATCH = 4
+_FORLORN = 0.9  # speed that an average draft promises, below which a head is hardly waited for
+_GIVE_UP_FORLORN = 8
 _FIRST_RATE = 0.6
 _RATE_TRIALS = 6.0  # trials the first rate is worth
 _KEEP_RATE = 0.97
@@ -66,6 +68,7 @@ class HeadPace:
         "_cost",
         "_deciding",
         "_idle_steps",
+        "_is_forlorn",
         "_levels",
         "_paths",
         "_silent_steps",
@@ -84,6 +87,7 @@ class HeadPace:
         self.speed = 1.0
         self._silent_steps = self._idle_steps = 0
         self._wait = 1
+        self._is_forlorn = False
         self._accepted = self._tried = 0.0
 
     @property
@@ -104,7 +108,7 @@ class HeadPace:
             return True
         self._silent_steps += 1
         self._idle_steps += 1
-        price = self.drafting.at(self._levels) / self._cost.share(load)
+        price = load.surcharge.on(self.drafting.at(self._levels)) / self._cost.share(load)
         if self._silent_steps < self._wait * max(_PROBE_EVERY, price / _PROBE_SHARE):
             return False
         self._silent_steps, self._wait = 0, min(_LONGEST_WAIT, 2 * self._wait)
@@ -116,7 +120,8 @@ class HeadPace:
 
         They cost a few per cent of a step. Once they are missing it cannot come back in this request.
         """
-        return self._idle_steps >= patience(self._deciding)
+        least = _GIVE_UP_FORLORN if self._is_forlorn else patience(self._deciding)
+        return self._idle_steps >= least
 
     def promised(self, speed: float, paths: Sequence[float] = (), levels: int = 0) -> None:
         """Learn what a step in which the head was asked promises, its own cost counted.
@@ -147,7 +152,8 @@ class HeadPace:
         probabilities. (In simulations of calibrated heads the best threshold was 0.5 to 0.6 for c from 0.03
         to 0.1, which is what this gives, and it was 2 to 10 % faster than one that drops such nodes as well.)
         """
-        price = (self.drafting.step + self._cost.mean_slope(limit, load)) / self._cost.share(load)
+        step = load.surcharge.factor * self.drafting.step
+        price = (step + self._cost.mean_slope(limit, load)) / self._cost.share(load)
         least = max(1.0, self.speed) * price / (self.rate * factor)
         return math.log(min(1.0, max(1e-6, least)))
 
@@ -159,7 +165,7 @@ class HeadPace:
             path *= self.rate
             expected += path
             added = self._cost.at(load.num_rows + depth) - base + self.drafting.at(depth)
-            speed = expected * share / (share + added)
+            speed = expected * share / (share + load.surcharge.on(added))
             if speed > best:
                 best, best_depth = speed, depth
         self.speed = best if best_depth else 1.0
@@ -167,5 +173,7 @@ class HeadPace:
 
     def _expected_speed(self, load: BatchLoad) -> float:
         """Return what an average draft promises in such a batch."""
-        spent = self.drafting.at(self._levels)
-        return self._cost.best(self._paths, len(self._paths), spent, load).speed
+        spent, count = self.drafting.at(self._levels), len(self._paths)
+        drafting = self._cost.best(self._paths, count, spent, load, min_gain=-1.0)
+        self._is_forlorn = drafting.speed < _FORLORN
+        return self._cost.best(self._paths, count, spent, load).speed

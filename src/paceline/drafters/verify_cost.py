@@ -62,7 +62,8 @@ class VerifyCost:
 
     def mean_slope(self, limit: int, load: BatchLoad = ALONE) -> float:
         """Return what a drafted row costs on average when ``limit`` of them join the forward."""
-        return max(0.0, self.at(load.num_rows + limit) - self.at(load.num_rows)) / limit
+        added = self.at(load.num_rows + limit) - self.at(load.num_rows)
+        return max(0.0, load.surcharge.factor * added) / limit
 
     def share(self, load: BatchLoad) -> float:
         """Return what a plain token costs in this batch: a deciding request's share of a step without drafts.
@@ -86,15 +87,17 @@ class VerifyCost:
         ``paths``: falling probabilities that each node's whole path is accepted. ``spent``: what drafting
         has cost already, in one-row forwards. ``context``: tokens the request has in the cache. With R rows
         in the forward and a plain token's price s, a step that verifies n nodes commits 1 + sum(paths[:n])
-        tokens on average, for s + spent + r(R + n) - r(R); the best n maximises their quotient times s. It is
-        0 unless that is at least ``min_gain`` faster than verifying nothing (the curve's own unless given).
+        tokens on average, for s + spent + r(R + n) - r(R), all but s with the load's surcharge; the best n
+        maximises their quotient times s. It is 0 unless that is at least ``min_gain`` faster than verifying
+        nothing (the curve's own unless given).
         """
-        beyond = max(0, context - self.context)
+        beyond, factor = max(0, context - self.context), load.surcharge.factor
         row = self.per_row_token * beyond
         share = self.share(load) + self.per_sequence_token * beyond + row
-        fixed = share + spent - self.at(load.num_rows)
+        spent, base = load.surcharge.on(spent), self.at(load.num_rows)
         nodes = range(1, min(limit, len(paths)) + 1)
-        costs = [fixed + self.at(load.num_rows + count) + count * row for count in nodes]
+        added = [self.at(load.num_rows + count) - base + count * row for count in nodes]
+        costs = [share + spent + factor * extra for extra in added]
         gain = self.min_gain if min_gain is None else min_gain
         plain = 1.0 / (share + spent)
         count, speed = best_count(paths[: len(costs)], costs, 1.0, plain * (1.0 + gain))

@@ -12,14 +12,24 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
 from paceline.control.decisions import Decision, StepRecord
+from paceline.control.draft_clock import DraftClock
 from paceline.control.guard import Guard
 from paceline.drafters.base import AdaptiveSession, DraftSession
 from paceline.drafters.head_pace import patience
 from paceline.errors import DrafterError
-from paceline.records import ALONE, EMPTY_DRAFT, BatchLoad, Draft, StepObservation
+from paceline.records import (
+    ALONE,
+    EMPTY_DRAFT,
+    NO_SURCHARGE,
+    BatchLoad,
+    Draft,
+    StepObservation,
+)
 
 if TYPE_CHECKING:
     from paceline.engine.scheduler import Plan
+
+_TIMED = Decision((), 0, 0.0, 1.0, 0.0, "timing")
 
 
 @dataclass(slots=True)
@@ -31,7 +41,8 @@ class Pacing:
     unless wanted. ``rest``: steps to come in which the session is left alone; ``unseen``: tokens committed
     while it was not asked, which it is told of before it is asked again. ``num_silent``: steps in a row
     without a draft. The others are of the present step;
-    ``wants_top_tokens``, ``wants_states``, ``spent`` and ``decision`` as in an adaptive session.
+    ``wants_top_tokens``, ``wants_states``, ``spent`` and ``decision`` as in an adaptive session;
+    ``table_cost``: of its draft by the table alone, in plain tokens.
     """
 
     guard: Guard
@@ -48,16 +59,21 @@ class Pacing:
     wants_top_tokens: bool = True
     wants_states: bool = True
     spent: float = 0.0
+    table_cost: float = 0.0
     decision: Decision | None = None
 
-    def open(self, budget: int, load: BatchLoad) -> int:
-        """Return how many nodes may be drafted in a step with ``load``."""
+    def open(self, budget: int, load: BatchLoad, is_plain_wanted: bool = False) -> int:
+        """Return how many nodes may be drafted in a step with ``load``.
+
+        ``is_plain_wanted``: none, if it can be had cheaply; that is, unless drafts have been winning.
+        """
         self.load = load
-        if self.rest:
-            self.rest -= 1
+        is_timed = is_plain_wanted and self.is_guarded and not self.guard.is_full
+        if self.rest or is_timed:
+            self.rest = max(0, self.rest - 1)
             self.budget = self.num_refused = 0
             self.is_asked = self.wants_top_tokens = False
-            self.spent = 0.0
+            self.spent, self.decision = 0.0, _TIMED if is_timed else None
             return 0
         self.budget = self.guard.room(budget, load) if self.is_guarded else budget
         self.num_refused = budget - self.budget
@@ -99,6 +115,7 @@ class Pacing:
 
     def settle(self, position: int, num_drafted: int, num_accepted: int, num_committed: int) -> None:
         """Book what a step cost and brought, and record it. ``position``: output tokens before it."""
+        self.table_cost = self.guard.table_cost(self.load, num_drafted, self.spent)
         cost = self.guard.settle(self.load, num_drafted, self.spent, num_committed)
         self.num_silent = 0 if num_drafted else self.num_silent + 1
         if self.records is not None:
@@ -107,22 +124,42 @@ class Pacing:
             self.records.append(StepRecord(position, *offered, *step, cost, self.decision))
 
 
-def propose_all(plans: Sequence[Plan], vocab_size: int) -> list[Draft]:
-    """Return one draft per plan, made in order: a drafter sees the rows of those before it."""
+def propose_all(plans: Sequence[Plan], vocab_size: int, clock: DraftClock | None = None) -> list[Draft]:
+    """Return one draft per plan, made in order: a drafter sees the rows of those before it.
+
+    ``clock``: what it has heard is added to the costs, and what it would like to hear next is heeded.
+    """
+    surcharge = NO_SURCHARGE if clock is None else clock.surcharge
+    is_plain_wanted = clock is not None and clock.wants_plain and _is_alone(plans)
     num_rows = sum(plan.num_pending for plan in plans)
     num_deciding = sum(plan.reaches_end for plan in plans)
     drafts: list[Draft] = []
     for plan in plans:
-        draft = propose(plan, vocab_size, BatchLoad(num_rows, num_deciding))
+        load = BatchLoad(num_rows, num_deciding, surcharge)
+        draft = propose(plan, vocab_size, load, is_plain_wanted)
         num_rows += len(draft)
         drafts.append(draft)
     return drafts
 
 
-def propose(plan: Plan, vocab_size: int, load: BatchLoad = ALONE) -> Draft:
+def hear(clock: DraftClock, plans: Sequence[Plan], seconds: float) -> None:
+    """Tell the clock of a step that has been settled."""
+    if not _is_alone(plans):
+        clock.skip()
+        return
+    pacing = plans[0].request.pacing
+    clock.hear(seconds, 0.0 if pacing is None else pacing.table_cost)
+
+
+def _is_alone(plans: Sequence[Plan]) -> bool:
+    """Return whether one request decodes and nothing else is done: such steps can be compared."""
+    return len(plans) == 1 and plans[0].num_pending == 1
+
+
+def propose(plan: Plan, vocab_size: int, load: BatchLoad = ALONE, is_plain_wanted: bool = False) -> Draft:
     """Return the draft for ``plan``, empty without budget, drafter, or idea; see ``Request.with_session``."""
     pacing = plan.request.pacing
-    if pacing is None or not (budget := pacing.open(plan.draft_budget, load)):
+    if pacing is None or not (budget := pacing.open(plan.draft_budget, load, is_plain_wanted)):
         return EMPTY_DRAFT
     drafts = [EMPTY_DRAFT]
 

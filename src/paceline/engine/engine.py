@@ -16,13 +16,14 @@ from itertools import count
 
 from paceline.config import EngineConfig, SpecConfig
 from paceline.control.default_costs import CONSERVATIVE_COSTS
+from paceline.control.draft_clock import DraftClock
 from paceline.control.drift_watch import DriftWatch
 from paceline.drafters.base import Drafter
 from paceline.engine import commit as committing
 from paceline.engine.accept import Acceptance, accept
 from paceline.engine.admit import check_request, length_limit
 from paceline.engine.deadlines import Deadlines
-from paceline.engine.draft import propose_all
+from paceline.engine.draft import hear, propose_all
 from paceline.engine.outputs import CompletionOutput, EngineLoad, StepOutput
 from paceline.engine.request import Request, logger
 from paceline.engine.scheduler import Plan, Scheduler, advance
@@ -52,8 +53,8 @@ class Engine:
     ``chance`` makes the source of randomness of a seed (tests enumerate theirs); ``accept_rule`` decides
     which drafted tokens are kept (``paceline check`` hands in wrong ones, which it must notice). ``pool``:
     the KV blocks; what is free in it may be borrowed between steps. ``watch`` is told of every verified
-    draft and may name another drafter for new requests. ``costs``: what the guard counts by. Not
-    thread-safe: one caller.
+    draft and may name another drafter for new requests. ``costs``: what the guard counts by;
+    ``draft_clock``, if there is one, corrects them. Not thread-safe: one caller.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Engine:
         self._chance = chance
         self.watch = watch or DriftWatch()
         self.costs = costs
+        self.draft_clock: DraftClock | None = None
         self._accept = accept_rule
         self.pool = BlockPool(executor.num_blocks)
         self._scheduler = Scheduler(config, self.pool, executor.block_size)
@@ -170,13 +172,13 @@ class Engine:
         When the forward or an acceptance raises, requests that were not settled keep nothing of this step and
         go on without drafts, because their drafters were not told what became of the last one.
         """
-        outputs = self._end_late()
+        outputs, start = self._end_late(), time.perf_counter()
         plans = self._scheduler.plan()
         if not plans and self._requests:
             raise CacheFullError("no request fits the KV cache although none runs: give borrowed blocks back")
         unsettled = deque(plans)
         try:
-            drafts = propose_all(plans, self.executor.vocab_size)
+            drafts = propose_all(plans, self.executor.vocab_size, self.draft_clock)
             for plan, draft, verified in zip(plans, drafts, self._verify(plans, drafts), strict=True):
                 if advance(plan):
                     outputs.append(self._settle(plan, draft, verified))
@@ -189,6 +191,8 @@ class Engine:
             for plan in plans:
                 plan.request.table.truncate(plan.request.computed)
                 self._scheduler.remember(plan.request)
+        if self.draft_clock is not None:
+            hear(self.draft_clock, plans, time.perf_counter() - start)
         return outputs
 
     def check_integrity(self) -> None:

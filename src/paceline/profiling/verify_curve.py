@@ -26,7 +26,13 @@ _LEAST_TURNS = 4
 _FILLED = 16
 # Fewer row counts for slower models: a curve of few points, each measured several times, beats many points of
 # chance. r is linear between them.
-_ROW_SETS = (MEASURED_ROWS, (1, 2, 3, 4, 6, 8, 12, 16, 32), (1, 2, 4, 8, 16), (1, 4, 8))
+_RUN = (1,) * 5  # of one-row steps, before another one
+_ROW_SETS = (
+    (*_RUN, *MEASURED_ROWS),
+    (*_RUN, 1, 2, 3, 4, 6, 8, 12, 16, 32),
+    (1, 2, 4, 8, 16),
+    (1, 4, 8),
+)
 
 Progress = Callable[[float], None]
 
@@ -73,8 +79,9 @@ def measure_forward(
     tokens = np.random.default_rng(0).integers(0, executor.vocab_size, slots, dtype=np.int32)
     one_row, sequence, row = _long_context(executor, tokens, _LONG_SHARE * seconds)
     rest = (1.0 - _LONG_SHARE) * seconds
-    rows, context = _affordable(one_row, rest, slots)
-    times = measure_steps(executor, decoder, rows, context, rest, progress)
+    steps, context = _affordable(one_row, rest, slots)
+    times = measure_steps(executor, decoder, steps, context, rest, progress)
+    rows = sorted(times.forward)
     step = times.outside[1]
     # What a step takes longer with more rows, outside its forward too, is the price of these rows.
     curve = rising([times.forward[m] + times.outside[m] - step for m in rows])
@@ -108,7 +115,7 @@ def _runner(executor: Executor, batch: ForwardBatch) -> Callable[[], object]:
 
 
 def _affordable(one_row: float, seconds: float, slots: int) -> tuple[tuple[int, ...], int]:
-    """Return the first set of row counts of which a few turns fit into ``seconds``, and the context to use.
+    """Return the first set of steps of which a few turns fit into ``seconds``, and the context to use.
 
     On the processor r(M) stays below 1 + M / 5 or so; it only decides how much is measured.
     """

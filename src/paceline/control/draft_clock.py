@@ -1,0 +1,106 @@
+"""What drafts cost here of late, by the clock, beside what the cost table says.
+
+A profile is taken once and machines have moods: arithmetic slows down when a neighbour works, weights leave a
+shared cache sooner when more lies between two forwards. The clock hears steps of requests that run alone and
+fits
+
+    time of a step = plain step · (1 + asking + factor · cost)
+
+where ``cost`` is the draft's by the table, 0 where nobody was asked. A plain step is one behind a plain step;
+what the first plain step behind a draft takes longer counts as the draft's.
+"""
+
+from __future__ import annotations
+
+from paceline.records import NO_SURCHARGE, Surcharge
+
+_KEEP = 0.98
+"""Kept of what was heard with each further draft: moods change within seconds."""
+_FADE = 0.998
+"""The same with each plain step, or drafts that were once too dear would never be tried again."""
+_PRIOR = 4.0  # drafts that the table's word is worth
+_PRIOR_COST = 0.5  # of such a draft
+_KEEP_PLAIN = 0.85
+_OUTLIER = 3.0  # times the expected time: somebody else's time slice, not a cost
+_MOST_ASKING, _LEAST_FACTOR, _MOST_FACTOR = 2.0, 0.75, 8.0
+_STALE = 48  # drafts in a row behind which a plain step is wanted
+_FIRST_STALE = 4  # the same for each plain step heard so far, while they are few
+
+
+class DraftClock:
+    """Hears the time of steps; one per engine.
+
+    ``surcharge``: what to add to the table's costs, rounded, so that decisions change seldom.
+    """
+
+    def __init__(self) -> None:
+        self.surcharge = NO_SURCHARGE
+        self._plain = 0.0  # seconds
+        self._num_plain = 0
+        self._since_plain = 0
+        self._last: float | None = None  # cost of the step before, None when it is not known
+        # Sums over drafts, forgotten by and by: 1, cost, cost², excess, cost · excess.
+        self._ones = self._costs = self._squares = self._excess = self._product = 0.0
+
+    @property
+    def wants_plain(self) -> bool:
+        """Whether two steps without a draft would tell what it no longer knows: the time of a plain step."""
+        return self._since_plain >= min(_STALE, _FIRST_STALE * self._num_plain)
+
+    def skip(self) -> None:
+        """Take note of a step that cannot be compared: of several requests, or with tokens of a prompt."""
+        self._last = None
+
+    def hear(self, seconds: float, cost: float) -> None:
+        """Learn from a step of one request. ``cost``: of its draft by the table alone, in plain tokens."""
+        last, self._last = self._last, cost
+        if cost > 0:
+            self._since_plain += 1
+            self._forget(_KEEP)
+            self._add(seconds, cost)
+        elif last == 0:
+            self._hear_plain(seconds)
+            self._forget(_FADE)
+        elif last is not None:
+            self._add(seconds, 0.0, last)
+        else:
+            return
+        self.surcharge = self._fitted()
+
+    def _hear_plain(self, seconds: float) -> None:
+        self._since_plain = 0
+        self._num_plain += 1
+        if self._num_plain > 1:
+            seconds = min(seconds, _OUTLIER * self._plain)
+        weight = max(1.0 / self._num_plain, 1.0 - _KEEP_PLAIN)
+        self._plain += weight * (seconds - self._plain)
+
+    def _forget(self, keep: float) -> None:
+        self._ones *= keep
+        self._costs *= keep
+        self._squares *= keep
+        self._excess *= keep
+        self._product *= keep
+
+    def _add(self, seconds: float, cost: float, caused_by: float | None = None) -> None:
+        """Add a step, or with ``caused_by`` the plain one behind a draft of that cost."""
+        if not self._num_plain:
+            return
+        excess = min(seconds / self._plain, _OUTLIER * (1.0 + cost)) - 1.0
+        if caused_by is None:
+            self._ones += 1.0
+            self._costs += cost
+            self._squares += cost * cost
+        self._excess += excess
+        self._product += (cost if caused_by is None else caused_by) * excess
+
+    def _fitted(self) -> Surcharge:
+        """Return the least squares fit, drawn to the table (asking 0, factor 1)."""
+        ones, prior = self._ones + _PRIOR, _PRIOR * _PRIOR_COST**2
+        squares, product = self._squares + prior, self._product + prior
+        determinant = ones * squares - self._costs**2
+        asking = (squares * self._excess - self._costs * product) / determinant
+        asking = min(_MOST_ASKING, max(0.0, asking))
+        factor = (product - asking * self._costs) / squares
+        factor = min(_MOST_FACTOR, max(_LEAST_FACTOR, factor))
+        return Surcharge(round(20 * asking) / 20, round(10 * factor) / 10)
