@@ -58,7 +58,7 @@ def test_the_ledger_holds_on_a_machine_that_is_dearer_than_its_table(monkeypatch
     """
     deaf, _ = replies(monkeypatch, is_heard=False, count=8)
     heard, done = replies(monkeypatch, is_heard=True, count=8)
-    assert heard < 1.06 < 1.11 < deaf, (heard, deaf)
+    assert heard < 1.08 < 1.25 < deaf
     for number, reply in enumerate(done):
         plain = run_alone([number + 1, 1], PARAMS, max_model_len=160)
         assert (reply.token_ids, reply.logit_hashes) == (plain.token_ids, plain.logit_hashes)

@@ -22,7 +22,7 @@ _PRIOR = 4.0  # drafts that the table's word is worth
 _PRIOR_COST = 0.5  # of such a draft
 _KEEP_PLAIN = 0.85
 _OUTLIER = 3.0  # times the expected time: somebody else's time slice, not a cost
-_MOST_ASKING, _LEAST_FACTOR, _MOST_FACTOR = 2.0, 0.75, 8.0
+_MOST_ASKING, _LEAST_FACTOR, _MOST_FACTOR = 2.0, 0.75, 4.0
 _STALE = 48  # drafts in a row behind which a plain step is wanted
 _FIRST_STALE = 4  # the same for each plain step heard so far, while they are few
 
