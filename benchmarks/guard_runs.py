@@ -1,9 +1,15 @@
-"""Batches answered and timed, and the two sides of a case in turns."""
+"""Batches answered and timed, and the two sides of a case in turns of a few steps each.
+
+On a shared machine the clock rate and the caches are another's within a second. Whole replies in turns then
+compare one mood with the next: two plain runs differed by 20 %. So both sides answer at the same time, each
+from its own key-value cache and with the same weights, and take turns of ``SLICE`` seconds.
+"""
 
 from __future__ import annotations
 
 import gc
 import logging
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -13,10 +19,16 @@ from typing import Any
 from guard_cases import TOKENS, WRONG, Case, prompts_for
 
 from paceline import LLM, SamplingParams
+from paceline.config import SpecConfig
+from paceline.drafters.none import NoneDrafter
+from paceline.engine.engine import Engine
+from paceline.engine.outputs import CompletionOutput
 
 PLAIN = "none"
 SETTLED = 64
 """Output tokens of a request after which a drafter that is always wrong must have been silenced."""
+SLICE = 0.06
+"""Seconds of a turn: some twenty steps, so that what the other side has left behind counts little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,31 +60,87 @@ def answer(llm: LLM, prompts: Sequence[Sequence[int]], params: SamplingParams) -
 
 def answer_on(llm: LLM, prompts: Sequence[Sequence[int]], params: SamplingParams) -> Answered:
     """Answer ``prompts`` at once with whatever the drafter has learnt."""
-    engine, names = llm.engine, [str(number) for number in range(len(prompts))]
-    done: dict[str, Any] = {}
-    wanted, count, settled_at, settled = SETTLED * len(prompts), 0, 0.0, 0
-    begin = now = time.perf_counter()
-    for name, prompt in zip(names, prompts, strict=True):
-        engine.add_request(name, prompt, params)
-    while engine.has_unfinished:
-        outputs = engine.step()
-        now = time.perf_counter()
-        for output in outputs:
-            count += len(output.token_ids)
-            if output.completion is not None:
-                done[output.request_id] = output.completion
-        if not settled_at and count >= wanted:
-            settled_at, settled = now, count
-    metrics = [done[name].metrics for name in names]
-    late = (count - settled) / (now - settled_at) if settled_at and now > settled_at else 0.0
-    return Answered(
-        now - begin,
-        tuple(tuple(done[name].token_ids) for name in names),
-        late,
-        sum(m.num_draft_tokens for m in metrics),
-        sum(m.num_accepted_tokens for m in metrics),
-        max(m.num_verify_steps for m in metrics),
+    batch = _Batch(llm.engine, prompts, params)
+    batch.run(math.inf)
+    return batch.answered()
+
+
+class _Batch:
+    """Prompts that are answered at once, a while at a time; the clock runs in between only."""
+
+    def __init__(self, engine: Engine, prompts: Sequence[Sequence[int]], params: SamplingParams) -> None:
+        self._engine = engine
+        self._names = [str(number) for number in range(len(prompts))]
+        self._done: dict[str, CompletionOutput] = {}
+        self._wanted = SETTLED * len(prompts)
+        self._count = self._settled = 0
+        self._seconds = self._settled_at = 0.0
+        begin = time.perf_counter()
+        for name, prompt in zip(self._names, prompts, strict=True):
+            engine.add_request(name, prompt, params)
+        self._seconds = time.perf_counter() - begin
+
+    @property
+    def is_done(self) -> bool:
+        return not self._engine.has_unfinished
+
+    def run(self, seconds: float) -> None:
+        """Run steps for so long, or to the end."""
+        begin, before = time.perf_counter(), self._seconds
+        while not self.is_done and self._seconds - before < seconds:
+            outputs = self._engine.step()
+            self._seconds = before + time.perf_counter() - begin
+            for output in outputs:
+                self._count += len(output.token_ids)
+                if output.completion is not None:
+                    self._done[output.request_id] = output.completion
+            if not self._settled_at and self._count >= self._wanted:
+                self._settled_at, self._settled = self._seconds, self._count
+
+    def answered(self) -> Answered:
+        """Return what came of it, once it is done."""
+        metrics = [self._done[name].metrics for name in self._names]
+        late = self._seconds - self._settled_at
+        return Answered(
+            self._seconds,
+            tuple(tuple(self._done[name].token_ids) for name in self._names),
+            (self._count - self._settled) / late if self._settled_at and late else 0.0,
+            sum(m.num_draft_tokens for m in metrics),
+            sum(m.num_accepted_tokens for m in metrics),
+            max(m.num_verify_steps for m in metrics),
+        )
+
+
+def plain_engine(llm: LLM) -> Engine:
+    """Return an engine without drafts on the weights of ``llm``, with a cache of its own."""
+    executor = llm.executor.first_layers(llm.executor.spec.num_layers, llm.executor.num_blocks)
+    drafters = {PLAIN: NoneDrafter()}
+    return Engine(
+        executor,
+        llm.tokenizer,
+        llm.tokenizer.eos_token_ids,
+        drafters.__getitem__,
+        SpecConfig(PLAIN),
+        llm.engine.config,
     )
+
+
+def answer_in_turns(
+    llm: LLM, plain: Engine, prompts: Sequence[Sequence[int]], case: Case, max_tokens: int
+) -> tuple[Answered, Answered]:
+    """Answer ``prompts`` without drafts and with those of the case, in turns; nothing is known beforehand."""
+    llm.start_afresh()
+    plain.clear_prefix_cache()
+    llm.engine.drafter(case.drafter)
+    gc.collect()
+    sides = (
+        _Batch(plain, prompts, _params(case, PLAIN, max_tokens)),
+        _Batch(llm.engine, prompts, _params(case, case.drafter, max_tokens)),
+    )
+    while not all(side.is_done for side in sides):
+        for side in sides:
+            side.run(SLICE)
+    return sides[0].answered(), sides[1].answered()
 
 
 @dataclass(slots=True)
@@ -112,18 +180,15 @@ class Warnings(logging.Handler):
 
 
 def run_case(llm: LLM, case: Case, rounds: int) -> CaseResult:
-    """Serve ``rounds`` batches of ``case`` by each side; who comes first changes with each."""
+    """Serve ``rounds`` batches of ``case`` by both sides."""
+    plain, pairs = plain_engine(llm), []
     warnings, logger = Warnings(), logging.getLogger("paceline.engine")
     logger.addHandler(warnings)
-    pairs = []
     try:
-        for drafter in (PLAIN, case.drafter):  # warm
-            answer(llm, prompts_for(llm, case, rounds)[:1], _params(case, drafter, 16))
+        answer_in_turns(llm, plain, prompts_for(llm, case, rounds)[:1], case, 16)  # warm
         for number in range(rounds):
             prompts = prompts_for(llm, case, number)
-            order = (PLAIN, case.drafter) if number % 2 == 0 else (case.drafter, PLAIN)
-            runs = {name: answer(llm, prompts, _params(case, name, TOKENS[case.batch])) for name in order}
-            pairs.append((runs[PLAIN], runs[case.drafter]))
+            pairs.append(answer_in_turns(llm, plain, prompts, case, TOKENS[case.batch]))
     finally:
         logger.removeHandler(warnings)
     return _result(case, pairs, warnings.count)

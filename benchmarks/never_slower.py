@@ -5,8 +5,9 @@
     python benchmarks/never_slower.py tables --json out/never.json --markdown tables.md
 
 *guard*: the whole time of batches of 1, 8 and 32 requests under ``auto`` ÷ that under ``none``, prompts
-included: our workloads (greedy, to the end token), random text, all workloads mixed at temperature 1 and 1.5
-without seeds, and a guarded drafter that is always wrong (each to the cap). *fixed*: per workload all of
+included, both answering in turns of a few steps: our workloads (greedy, to the end token), random text, all
+workloads mixed at temperature 1 and 1.5 without seeds, and a guarded drafter that is always wrong (each to
+the cap). *fixed*: per workload all of
 {drafter} × k ∈ 1 … 8 are screened with two prompts; the best three and ``auto`` then answer again in turns.
 
 One process, one set of weights, drafters that know nothing when a batch begins. Each case is written to the
