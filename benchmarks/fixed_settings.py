@@ -1,4 +1,4 @@
-"""``auto`` against every fixed {drafter} × k on a workload: all are screened, then the best take turns."""
+"""``auto`` against every fixed {drafter} × k on a workload: all are screened, the best answer in turns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from guard_cases import turns_of
-from guard_runs import PLAIN, answer, answer_on
+from in_turns import PLAIN, answer_in_turns, engine_beside
 
 from paceline import LLM, SamplingParams
 from paceline.bench.llm_engine import prompt_ids
@@ -85,17 +85,17 @@ def run_workload(
         prompt_ids(llm, [{"role": "user", "content": turn}]) for turn in turns_of(workload)[:num_prompts]
     ]
     settings = [Setting(name, k) for name in drafters for k in LENGTHS]
-    base = _speed(llm, NONE, prompts[:SCREEN_PROMPTS], SCREEN_TOKENS)[0]
     screened = {}
     for setting in settings:
-        screened[setting] = _speed(llm, setting, prompts[:SCREEN_PROMPTS], SCREEN_TOKENS)[0] / base
+        plain, own = _speeds(llm, (NONE, setting), prompts[:SCREEN_PROMPTS], SCREEN_TOKENS)
+        screened[setting] = own[0] / plain[0]
     finalists = sorted(settings, key=lambda setting: -screened[setting])[:FINALISTS]
     lineup = [NONE, AUTO, *finalists]
     speedups: dict[Setting, list[float]] = {setting: [] for setting in lineup[1:]}
     same: list[bool] = []
     for repeat in range(repeats):
         order = lineup[repeat % len(lineup) :] + lineup[: repeat % len(lineup)]
-        runs = {setting: _speed(llm, setting, prompts, max_tokens) for setting in order}
+        runs = dict(zip(order, _speeds(llm, order, prompts, max_tokens), strict=True))
         for setting, values in speedups.items():
             values.append(runs[setting][0] / runs[NONE][0])
             same += [mine == plain for mine, plain in zip(runs[setting][1], runs[NONE][1], strict=True)]
@@ -107,14 +107,22 @@ def run_workload(
     )
 
 
-def _speed(
-    llm: LLM, setting: Setting, prompts: Sequence[Sequence[int]], max_tokens: int
-) -> tuple[float, list[tuple[int, ...]]]:
-    """Return tokens per second over ``prompts``, one after another, and the replies."""
-    params = SamplingParams(
-        temperature=0.0, max_tokens=max_tokens, drafter=setting.drafter, num_draft_tokens=setting.k
-    )
-    first = answer(llm, prompts[:1], params)
-    runs = [first, *(answer_on(llm, [prompt], params) for prompt in prompts[1:])]
-    seconds = sum(run.seconds for run in runs)
-    return sum(run.num_tokens for run in runs) / seconds, [run.replies[0] for run in runs]
+def _speeds(
+    llm: LLM, settings: Sequence[Setting], prompts: Sequence[Sequence[int]], max_tokens: int
+) -> list[tuple[float, list[tuple[int, ...]]]]:
+    """Return each setting's tokens per second over ``prompts``, one after another, and its replies."""
+    engines = [engine_beside(llm, setting.drafter) for setting in settings]
+    params = [
+        SamplingParams(
+            temperature=0.0, max_tokens=max_tokens, drafter=setting.drafter, num_draft_tokens=setting.k
+        )
+        for setting in settings
+    ]
+    runs = [answer_in_turns(engines, [prompt], params) for prompt in prompts]
+    return [
+        (
+            sum(answer.num_tokens for answer in answers) / sum(answer.seconds for answer in answers),
+            [answer.replies[0] for answer in answers],
+        )
+        for answers in zip(*runs, strict=True)
+    ]

@@ -88,7 +88,7 @@ def _ttft_bars(results: Results) -> Iterator[Bar]:
 
 
 def _decode_ratio(points: dict[str, Point]) -> float:
-    return points[OURS].decode_rate / points[LLAMA].decode_rate
+    return _rate_over(points[OURS], points[LLAMA])
 
 
 def _rate_ratio(points: dict[str, Point]) -> float:
@@ -101,7 +101,13 @@ def _http_cost(points: dict[str, Point]) -> float:
     What comes before is in the time to the first token, and depends on how prompts arrive: the engine alone
     is given its first ones at once, and reads them with nobody to delay.
     """
-    return points[ENGINE].decode_rate / points[OURS].decode_rate - 1.0
+    return _rate_over(points[ENGINE], points[OURS]) - 1.0
+
+
+def _rate_over(mine: Point, theirs: Point) -> float:
+    """Return how many times as fast one decodes: the median over prompts that were asked in turns."""
+    pairs = zip(mine.decode_rates, theirs.decode_rates, strict=True)
+    return statistics.median(one / other for one, other in pairs)
 
 
 def _gap_ratio(points: dict[str, Point], kind: str) -> float:
@@ -121,7 +127,11 @@ def point_rows(results: Results) -> list[str]:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for point in results.points:
-        cells = [f"{point.output_tokens}", f"{point.rate:.1f}", f"{point.decode_rate:.1f}"]
+        cells = [
+            f"{point.output_tokens}",
+            f"{point.rate:.1f}",
+            f"{statistics.median(point.decode_rates):.1f}",
+        ]
         if point.step_gaps:
             cells += [f"{p99(point, kind) * 1e3:.1f}" for kind in ("token", "step")]
             cells += [f"{point.client_seconds / point.seconds * 100:.0f}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from paceline.bench.load.settings import LoadSettings
 from paceline.bench.load.stream import TimedReply
 from paceline.bench.load.summary import step_gaps, token_gaps
 from serving import prompts
-from serving.offline import Task, conversations, run_offline
+from serving.offline import Task, conversations, offline_engine
 from serving.servers import Machine, free_port, running
 
 OURS, PLAIN, LLAMA, ENGINE = "paceline", "paceline, no speculation", "llama-server", "engine alone"
@@ -31,8 +32,9 @@ EXTRAS: Mapping[str, Mapping[str, Any]] = {
 class Point:
     """One system at one width. Times in seconds.
 
-    ``seconds``: first request to last reply. ``decode_rate``: tokens behind the first piece of each reply ÷
-    the time from that piece to its end, over all replies (1 ÷ TPOT). ``step_gaps``: between pieces of text;
+    ``seconds``: first request to last reply. ``decode_rates``: tokens behind the first piece of each reply ÷
+    the time from that piece to its end (1 ÷ TPOT); one of all replies together, or with one request at once
+    one of each. ``step_gaps``: between pieces of text;
     ``token_gaps``: those divided over the tokens they bring. ``client_seconds``: the client's processor time.
     The engine alone has neither gaps nor a client.
     """
@@ -43,7 +45,7 @@ class Point:
     seconds: float
     output_tokens: int
     prompt_tokens: int
-    decode_rate: float = 0.0
+    decode_rates: tuple[float, ...] = ()
     client_seconds: float = 0.0
     ttfts: tuple[float, ...] = ()
     step_gaps: tuple[float, ...] = ()
@@ -53,6 +55,22 @@ class Point:
     def rate(self) -> float:
         """Output tokens per second of the whole point, prompts included."""
         return self.output_tokens / self.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some prompts of a point. ``later``, ``later_seconds``: tokens behind the first piece of each reply."""
+
+    seconds: float
+    output_tokens: int
+    prompt_tokens: int
+    later: int
+    later_seconds: float
+    client_seconds: float = 0.0
+    replies: tuple[TimedReply, ...] = ()
+
+
+Ask = Callable[[int, int], Piece]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +109,14 @@ def measure(plan: Plan, say: Say) -> Results:
     for repeat in range(plan.repeats):
         order = [*systems[repeat % len(systems) :], *systems[: repeat % len(systems)]]
         for width in plan.widths if "load" in plan.parts else ():
-            for system in order:
-                point = _point(plan, system, width, repeat)
+            found = (
+                _points_in_turns(plan, order, repeat)
+                if width == 1
+                else (_point(plan, system, width, repeat) for system in order)
+            )
+            for point in found:
                 results.points.append(point)
-                say(f"repeat {repeat + 1}: {width} x {system}: {point.rate:.1f} tokens/s")
+                say(f"repeat {repeat + 1}: {width} x {point.system}: {point.rate:.1f} tokens/s")
         if "ttft" in plan.parts:
             results.ttft.append(_ttfts(plan, results, repeat, [s for s in order if s in (OURS, LLAMA)]))
             say(f"repeat {repeat + 1}: times to the first token")
@@ -105,41 +127,78 @@ def measure(plan: Plan, say: Say) -> Results:
 
 
 def _point(plan: Plan, system: str, width: int, repeat: int) -> Point:
-    asked = prompts.chat_prompts() if width == 1 else prompts.mixed_prompts(width * plan.prompts_per_slot)
+    asked = prompts.mixed_prompts(width * plan.prompts_per_slot)
+    with _asking(plan, system, asked, width) as ask_some:
+        return _merged(system, width, repeat, [ask_some(0, len(asked))])
+
+
+def _points_in_turns(plan: Plan, systems: Sequence[str], repeat: int) -> list[Point]:
+    """Ask all of chat, one prompt of each system at a time: a machine may be twice as fast a minute later."""
+    asked = prompts.chat_prompts()
+    pieces: dict[str, list[Piece]] = {system: [] for system in systems}
+    with ExitStack() as stack:
+        askers = {system: stack.enter_context(_asking(plan, system, asked, 1)) for system in systems}
+        for number in range(len(asked)):
+            turn = number % len(systems)
+            for system in (*systems[turn:], *systems[:turn]):
+                pieces[system].append(askers[system](number, number + 1))
+    return [_merged(system, 1, repeat, pieces[system]) for system in systems]
+
+
+@contextmanager
+def _asking(plan: Plan, system: str, asked: Sequence[BenchPrompt], width: int) -> Iterator[Ask]:
+    """Start a system and warm it up; what it yields asks for some of the prompts."""
     if system == ENGINE:
-        return _engine_point(plan, asked, width, repeat)
+        with offline_engine(_task(plan, asked, width)) as engine:
+            yield lambda first, stop: Piece(**engine.run(first, stop))
+        return
     with _server(plan.machine, system, width) as address:
-        replies, seconds, client = ask(address, system, asked, width, plan.max_tokens)
+        warm_up(address, system, width)
+        yield lambda first, stop: _asked(address, system, asked[first:stop], width, plan.max_tokens)
+
+
+def _asked(address: str, system: str, asked: Sequence[BenchPrompt], width: int, max_tokens: int) -> Piece:
+    replies, seconds, client = ask(address, system, asked, width, max_tokens)
     later = sum(reply.num_output_tokens - (reply.chunks[0].tokens or 1) for reply in replies)
     spent = sum(reply.ended - reply.chunks[0].at for reply in replies)
+    return Piece(
+        seconds=seconds,
+        output_tokens=sum(reply.num_output_tokens for reply in replies),
+        prompt_tokens=sum(reply.num_prompt_tokens or 0 for reply in replies),
+        later=later,
+        later_seconds=spent,
+        client_seconds=client,
+        replies=tuple(replies),
+    )
+
+
+def _merged(system: str, width: int, repeat: int, pieces: Sequence[Piece]) -> Point:
+    replies = [reply for piece in pieces for reply in piece.replies]
     return Point(
         system=system,
         width=width,
         repeat=repeat,
-        seconds=seconds,
-        output_tokens=sum(reply.num_output_tokens for reply in replies),
-        prompt_tokens=sum(reply.num_prompt_tokens or 0 for reply in replies),
-        decode_rate=later / spent,
-        client_seconds=client,
+        seconds=sum(piece.seconds for piece in pieces),
+        output_tokens=sum(piece.output_tokens for piece in pieces),
+        prompt_tokens=sum(piece.prompt_tokens for piece in pieces),
+        decode_rates=tuple(piece.later / max(1e-9, piece.later_seconds) for piece in pieces),
+        client_seconds=sum(piece.client_seconds for piece in pieces),
         ttfts=_first_times(replies),
         step_gaps=tuple(gap for reply in replies for gap in step_gaps(reply)),
         token_gaps=tuple(gap for reply in replies for gap in token_gaps(reply) or ()),
     )
 
 
-def _engine_point(plan: Plan, asked: Sequence[BenchPrompt], width: int, repeat: int) -> Point:
-    machine = plan.machine
-    task = Task(
-        model=str(machine.model),
-        threads=machine.threads,
-        context=machine.context,
+def _task(plan: Plan, asked: Sequence[BenchPrompt], width: int) -> Task:
+    return Task(
+        model=str(plan.machine.model),
+        threads=plan.machine.threads,
+        context=plan.machine.context,
         width=width,
         max_tokens=plan.max_tokens,
         warm_ups=conversations(prompts.warm_ups(width)),
         conversations=conversations(asked),
     )
-    found = run_offline(task)
-    return Point(system=ENGINE, width=width, repeat=repeat, **found)
 
 
 def _ttfts(plan: Plan, results: Results, repeat: int, systems: Sequence[str]) -> dict[str, tuple[float, ...]]:
@@ -147,6 +206,7 @@ def _ttfts(plan: Plan, results: Results, repeat: int, systems: Sequence[str]) ->
     times = {}
     for system in systems:
         with _server(plan.machine, system, 1) as address:
+            warm_up(address, system, 1)
             replies, _, _ = ask(address, system, asked, 1, 4)
         times[system] = _first_times(replies)
         results.prompt_tokens["ttft"] = _mean_prompt(replies)
@@ -156,6 +216,7 @@ def _ttfts(plan: Plan, results: Results, repeat: int, systems: Sequence[str]) ->
 def _shared(plan: Plan, results: Results, repeat: int) -> tuple[float, ...]:
     asked = prompts.shared_prompts(1000, plan.num_shared, 7000 + 1000 * repeat, plan.text_length)
     with _server(plan.machine, OURS, 1) as address:
+        warm_up(address, OURS, 1)
         replies, _, _ = ask(address, OURS, asked, 1, 4)
     results.prompt_tokens["prefix"] = _mean_prompt(replies)
     return _first_times(replies)
@@ -167,20 +228,28 @@ def _server(machine: Machine, system: str, width: int) -> Any:
     return running(command, port, machine.log)
 
 
+def warm_up(address: str, system: str, width: int) -> None:
+    """Ask a server a few short things first."""
+    asked = [prompts.WARM_UP, *prompts.warm_ups(width)]
+    run_load(parse_endpoint(address), asked, _settings(system, width)(requests=width, max_tokens=8))
+
+
+def _settings(system: str, width: int) -> partial[LoadSettings]:
+    return partial(
+        LoadSettings, concurrency=(width,), warm_up=0, temperature=0.0, extra=EXTRAS[system], timeout=600.0
+    )
+
+
 def ask(
     address: str, system: str, asked: Sequence[BenchPrompt], width: int, max_tokens: int
 ) -> tuple[list[TimedReply], float, float]:
-    """Warm a server up and ask it ``asked``, ``width`` at once.
+    """Ask a server ``asked``, ``width`` at once.
 
     Returns the replies in the order they ended, the seconds from first to last, and the client's own. Raises
     ``SystemExit`` when a request fails.
     """
     endpoint = parse_endpoint(address)
-    settings = partial(
-        LoadSettings, concurrency=(width,), warm_up=0, temperature=0.0, extra=EXTRAS[system], timeout=600.0
-    )
-    warm = prompts.warm_ups(width)
-    run_load(endpoint, [prompts.WARM_UP, *warm], settings(requests=width, max_tokens=8))
+    settings = _settings(system, width)
     began = time.process_time()
     (point,) = run_load(
         endpoint, [prompts.WARM_UP, *asked], settings(requests=len(asked), max_tokens=max_tokens)

@@ -1,6 +1,7 @@
 """The engine without a server: a closed loop over the same prompts, in a process of its own.
 
-python -m serving.offline < TASK.json     prints {"seconds", "output_tokens", …}
+python -m serving.offline     reads a task, a line of JSON; answers each further line [FIRST, STOP) with
+                              {"seconds", "output_tokens", …} of these of its prompts
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,19 +32,43 @@ class Task:
     conversations: Sequence[list[dict[str, str]]]
 
 
-def run_offline(task: Task) -> dict[str, Any]:
-    """Run a task in a child process. Raises ``RuntimeError`` when it fails."""
-    child = subprocess.run(
+class OfflineEngine:
+    """The child process of a task."""
+
+    def __init__(self, child: subprocess.Popen[str]) -> None:
+        self._child = child
+
+    def run(self, first: int, stop: int) -> dict[str, Any]:
+        """Answer conversations ``first`` … ``stop - 1``. Raises ``RuntimeError`` when the child fails."""
+        found: dict[str, Any] = self._exchange([first, stop])
+        return found
+
+    def _exchange(self, message: Any) -> Any:
+        assert self._child.stdin is not None and self._child.stdout is not None
+        with suppress(BrokenPipeError):  # the missing answer tells
+            print(json.dumps(message), file=self._child.stdin, flush=True)
+        if line := self._child.stdout.readline():
+            return json.loads(line)
+        raise RuntimeError(f"the engine failed with status {self._child.wait()}; it said why above")
+
+
+@contextmanager
+def offline_engine(task: Task) -> Iterator[OfflineEngine]:
+    """Start a child, warm it up, end it."""
+    child = subprocess.Popen(
         [sys.executable, "-m", "serving.offline"],
-        input=json.dumps(asdict(task)),
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).resolve().parent.parent,
     )
-    if child.returncode:
-        raise RuntimeError(f"the engine failed:\n{child.stderr[-2000:]}")
-    result: dict[str, Any] = json.loads(child.stdout.splitlines()[-1])
-    return result
+    try:
+        engine = OfflineEngine(child)
+        engine._exchange(asdict(task))
+        yield engine
+    finally:
+        child.kill()
+        child.communicate()
 
 
 def conversations(prompts: Sequence[BenchPrompt]) -> list[list[dict[str, str]]]:
@@ -71,15 +97,16 @@ def _loop(llm: Any, prompts: Sequence[Sequence[int]], width: int, max_tokens: in
         "seconds": time.perf_counter() - start,
         "output_tokens": tokens,
         "prompt_tokens": sum(map(len, prompts)),
-        "decode_rate": later / max(1e-9, sum(steps[-1][0] - steps[0][0] for steps in times.values())),
+        "later": later,
+        "later_seconds": sum(steps[-1][0] - steps[0][0] for steps in times.values()),
     }
 
 
 def main() -> None:
-    """Read the task, run it, print what it gave."""
+    """Read the task, warm up, answer what is asked for."""
     from paceline import LLM
 
-    task = Task(**json.load(sys.stdin))
+    task = Task(**json.loads(sys.stdin.readline()))
     llm = LLM(
         task.model,
         threads=task.threads,
@@ -88,9 +115,12 @@ def main() -> None:
         max_num_requests=task.width,
     )
     encode = llm.model_files.chat_template.encode
-    _loop(llm, [tuple(encode(messages)) for messages in task.warm_ups], task.width, 8)
+    warm = _loop(llm, [tuple(encode(messages)) for messages in task.warm_ups], task.width, 8)
+    print(json.dumps(warm), flush=True)
     prompts = [tuple(encode(messages)) for messages in task.conversations]
-    print(json.dumps(_loop(llm, prompts, task.width, task.max_tokens)))
+    for line in sys.stdin:
+        first, stop = json.loads(line)
+        print(json.dumps(_loop(llm, prompts[first:stop], task.width, task.max_tokens)), flush=True)
 
 
 if __name__ == "__main__":
