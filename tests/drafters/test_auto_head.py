@@ -183,6 +183,18 @@ def test_a_batch_too_full_for_any_draft_asks_nobody_and_lets_the_head_go() -> No
     assert head.rows_per_pass == []
 
 
+def test_who_joins_a_full_batch_gets_no_head() -> None:
+    """Thirty-two requests computed the beginning of their template once more each, so that heads which
+    nobody was going to ask had its states: 1.10 of the time without drafts, and nothing of it was drafting.
+    """
+    drafter, _ = opened(cost=VerifyCost((1.0, 1.02, 1.05, 1.2, 1.4, 1.6, 1.8, 1.95, 3.5)))
+    for num_others, wanted in ((0, True), (1, True), (7, False), (31, False)):
+        context = DraftContext("r", tuple(PERIOD * 4), ArgmaxSampler(), num_others=num_others)
+        session = drafter.start(context)
+        assert session.wants_states is wanted
+        assert (session.states_wanted_from(30) < 30) is wanted, "positions that would be computed again"
+
+
 def test_pieces_of_the_prompt_reach_only_the_head() -> None:
     """They commit nothing, and sources that count replies must not see a step in them."""
     drafter, _ = opened()

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from paceline.drafters.base import DraftContext, DrafterCapabilities
 from paceline.drafters.scripted import ScriptedDrafter, ScriptedSession
-from paceline.engine.scheduler import FEW, MOST_READ_AGAIN, WORTH_WAITING
+from paceline.engine.scheduler import MOST_READ_AGAIN, WORTH_WAITING
 from paceline.engine.terms import QueueTerms
+from paceline.records import BatchLoad
 from paceline.sampling.params import SamplingParams
 from support.engines import Rig, chain_script, make_rig, random_script, run_alone, scripted
 from support.fake_executor import FakeExecutor
@@ -196,21 +197,25 @@ def test_a_drafter_may_ask_for_a_few_states_more() -> None:
         assert states is not None and states.start == 90 - computed
 
 
-def test_in_a_crowd_nothing_is_read_again_for_a_drafter() -> None:
-    """Thirty-two requests read the beginning of their template again, for heads that nobody would ask.
+def test_states_that_a_session_does_not_want_from_the_start_are_not_computed() -> None:
+    class Declining(Asking):
+        wants_states = wants_top_tokens = False
+        rest, spent, decision = 0, 0.0, None
 
-    They took 1.10 of the time without drafts; nothing of it was drafting.
-    """
-    Asking.wants = 0
-    drafter = AskingDrafter(chain_script([]), DrafterCapabilities(state_layers=(2,)))
+        def meet(self, load: BatchLoad) -> None:
+            """Drafts are scripted."""
+
+    class DecliningDrafter(ScriptedDrafter):
+        def start(self, context: DraftContext) -> ScriptedSession:
+            self.sessions[context.request_id] = Declining(self.script, context)
+            return self.sessions[context.request_id]
+
+    drafter = DecliningDrafter(chain_script([]), DrafterCapabilities(state_layers=(2,), is_adaptive=True))
+    rig = make_rig({"scripted": drafter})
     params = SamplingParams(temperature=0, max_tokens=2, ignore_eos=True, drafter="scripted")
-    for others, cached in ((FEW - 1, 0), (FEW, 28)):
-        rig = make_rig({"scripted": drafter}, max_num_requests=8, max_model_len=128, max_batch_tokens=256)
-        run(rig, "before", LONG, params)
-        for number in range(others):
-            rig.engine.add_request(f"{others} {number}", [number + 1, 2], params)
-        rig.engine.add_request(f"{others} last", LONG, params)
-        assert rig.finish()[f"{others} last"].metrics.num_cached_tokens == cached
+    run(rig, "before", LONG, params)
+    assert run(rig, "after", LONG, params)[0] == len(LONG) - 28, "as much as there is comes from the cache"
+    assert all(step.states is None for step in drafter.sessions["after"].steps)
 
 
 STEMS = st.lists(st.lists(st.integers(1, 4), min_size=6, max_size=14), min_size=1, max_size=3)

@@ -7,8 +7,8 @@ counted; while it is not asked its cache waits and catches up later in one pass.
 tree; the verify cost curve, the rows the forward has already and the estimated path probabilities say how
 many of the best nodes give the most expected tokens per second, zero included. The estimates learn from every
 committed token, verified or not. Asking costs time too: sources that have not paid of late rest and are tried
-now and then. No clock is read: a decision depends on the request's tokens, the shared tables, the load of the
-batch and the cost table (docs/controller.md).
+now and then. A decision depends on the request's tokens, the shared tables, the load of the batch with what
+the clock adds, and the cost table (docs/controller.md).
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import logging
 
 from paceline.drafters.auto_batches import BatchLimits
 from paceline.drafters.auto_options import AutoOptions
-from paceline.drafters.auto_session import AutoSession
+from paceline.drafters.auto_session import WHOLE, AutoSession
 from paceline.drafters.base import DraftContext, DrafterCapabilities
 from paceline.drafters.eagle3 import Eagle3Drafter
 from paceline.drafters.prediction import PredictionDrafter
 from paceline.drafters.recycle import RecycleDrafter
 from paceline.drafters.suffix import SuffixDrafter
+from paceline.records import BatchLoad
 
 __all__ = ["AutoDrafter", "AutoOptions", "AutoSession"]
 
@@ -63,7 +64,10 @@ class AutoDrafter:
     def start(self, context: DraftContext) -> AutoSession:
         """Open the sources' sessions."""
         prediction = self._prediction.start(context) if context.prediction else None
-        head = None if self.head is None else self.head.start(context)
+        crowd = context.num_others + 1
+        # In a full batch a head would be let go before it is asked, and its states be computed for nothing.
+        has_head = self.head is not None and self._batches.can_pay(BatchLoad(crowd, crowd), WHOLE)
+        head = self.head.start(context) if self.head is not None and has_head else None
         return AutoSession(
             len(context.prompt_token_ids),
             self.options,

@@ -22,9 +22,10 @@ from paceline.tree import ROOT
 CHEAP_SOURCES = ("prediction", "suffix", "recycle")
 _SURE_LEAF = 0.3  # a path of the head that may begin a copy: less likely ones are not looked up
 _GO_ON, _BEGIN = 0.5, 2.0  # times min_gain: hysteresis
-_WHOLE = 8  # nodes of a whole draft: the ledger or the end of the reply may allow fewer for a moment
+WHOLE = 8  # nodes of a whole draft: the ledger or the end of the reply may allow fewer for a moment
 _KEEP_ALONE = 0.9
-_LOOK_AGAIN = 4  # steps until a full batch is looked at again: it may have emptied
+# Steps until a full batch is looked at again, and half as many as it has requests: it may have emptied.
+_LOOK_AGAIN = 4
 _NOTHING, _PLAIN = ScoredTree(), Choice(0, 1.0)  # what sources that rest offer
 
 
@@ -120,9 +121,9 @@ class AutoSession:
         if budget <= 0:
             return self._silent("no budget")
         if not self._batches.can_pay(self._load, budget):
-            if self.wants_states and not self._batches.can_pay(self._load, _WHOLE):
+            if self.wants_states and not self._batches.can_pay(self._load, WHOLE):
                 self._head.drop()  # its states would be copied in every step of such a batch
-            self._rest = _LOOK_AGAIN
+            self._rest = _LOOK_AGAIN + self._load.num_deciding // 2
             return self._silent("full batch")
         if self._probing.is_due():
             tree, choice, is_confident = self._ask_cheap(budget)

@@ -53,7 +53,8 @@ class DraftContext:
     ``prompt_token_ids``: the prompt. ``sampler``: see :class:`TokenSampler`. ``prediction``: token ids the
     caller expects in the reply, if any (OpenAI predicted outputs). ``rule``: how drafts are accepted; never
     ``auto``. ``greedy`` and ``coupled`` compare tokens, the others weigh a sampled draft by its law.
-    ``explain``: whether an adaptive session keeps a record of its last decision.
+    ``explain``: whether an adaptive session keeps a record of its last decision. ``num_others``: requests
+    that are there already.
     """
 
     request_id: str
@@ -62,6 +63,7 @@ class DraftContext:
     prediction: tuple[int, ...] = ()
     rule: Acceptance = "greedy"
     explain: bool = False
+    num_others: int = 0
 
 
 class DraftSession(Protocol):

@@ -152,7 +152,8 @@ class Engine:
         drafter = self.drafter(name)
         request = self._new_request(request_id, prompt, params, terms or QueueTerms())
         request.drafter_name = name
-        start_drafting(request, drafter, self.config, self.costs, self.spec.is_guarded(name))
+        is_guarded, num_others = self.spec.is_guarded(name), len(self._requests)
+        start_drafting(request, drafter, self.config, self.costs, is_guarded, num_others)
         self._requests[request_id] = request
         self._deadlines.watch(request)
         self._scheduler.waiting.add(request)

@@ -30,9 +30,6 @@ WORTH_WAITING = 4
 MOST_READ_AGAIN = 32
 """Tokens that are computed again to give a drafter their states: it drafts better for the whole reply."""
 
-FEW = 3
-"""Requests up to which that is done: among more nobody asks a head, and 32 of them read 7 % longer."""
-
 
 @dataclass(slots=True)
 class Plan:
@@ -216,8 +213,7 @@ class Scheduler:
         if not found:
             return 0
         limit = (start + len(found)) * self._block_size
-        is_crowded = len(self.running) + len(self.waiting) > FEW
-        wanted = limit if is_crowded else request.states_wanted_from(limit)
+        wanted = request.states_wanted_from(limit)
         if limit - wanted <= MOST_READ_AGAIN:
             found = found[: max(0, wanted // self._block_size - start)]
         if not found:

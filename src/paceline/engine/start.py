@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from paceline.config import EngineConfig
 from paceline.control.guard import Guard
-from paceline.drafters.base import DraftContext, Drafter
+from paceline.drafters.base import AdaptiveSession, DraftContext, Drafter
 from paceline.engine.draft import Pacing
 from paceline.engine.patience import open_session
 from paceline.engine.request import Request, logger
@@ -12,9 +14,17 @@ from paceline.theory.cost_table import CostTable
 
 
 def start_drafting(
-    request: Request, drafter: Drafter, config: EngineConfig, costs: CostTable, is_guarded: bool
+    request: Request,
+    drafter: Drafter,
+    config: EngineConfig,
+    costs: CostTable,
+    is_guarded: bool,
+    num_others: int = 0,
 ) -> None:
-    """Open a session of ``drafter``, unless the request may not draft; one that fails costs the drafts."""
+    """Open a session of ``drafter``, unless the request may not draft; one that fails costs the drafts.
+
+    ``num_others``: requests that are there already.
+    """
     if request.draft_limit == 0 or drafter.name == "none":
         return
     prediction = request.params.prediction
@@ -25,6 +35,7 @@ def start_drafting(
         prediction if isinstance(prediction, tuple) else (),
         request.sampler.rule,
         config.record_decisions,
+        num_others,
     )
     request.pacing = Pacing(
         Guard(costs, drafter.name),
@@ -36,6 +47,8 @@ def start_drafting(
     request.state_layers = drafter.capabilities.state_layers
     try:
         request.session = open_session(drafter, context, config.draft_timeout)
+        if request.pacing.is_adaptive:
+            request.pacing.wants_states = cast(AdaptiveSession, request.session).wants_states
     except Exception:
         logger.warning(
             "drafter %s did not start; request %s goes on without drafts",
