@@ -192,7 +192,10 @@ def test_who_joins_a_full_batch_gets_no_head() -> None:
         context = DraftContext("r", tuple(PERIOD * 4), ArgmaxSampler(), num_others=num_others)
         session = drafter.start(context)
         assert session.wants_states is wanted
-        assert (session.states_wanted_from(30) < 30) is wanted, "positions that would be computed again"
+        assert (session.states_wanted_from(30, num_others + 1) < 30) is wanted, "computed once more for it"
+    early = start(drafter, PERIOD * 4)
+    assert early.states_wanted_from(30, 32) == 30, "the crowd came before its prompt was read"
+    assert not early.wants_states
 
 
 def test_pieces_of_the_prompt_reach_only_the_head() -> None:
@@ -201,7 +204,7 @@ def test_pieces_of_the_prompt_reach_only_the_head() -> None:
     session = start(drafter, PERIOD)
     session.observe(StepObservation((), 0, states=HiddenStates(0, true_states(tuple(PERIOD), 0, 4))))
     session.observe(told(PERIOD, [9], first=4))
-    assert session.states_wanted_from(len(PERIOD)) == len(PERIOD)  # it is told all before it answers
+    assert session.states_wanted_from(len(PERIOD), 1) == len(PERIOD)  # it is told all before it answers
     assert session._head.session is not None
     assert session._head.session._sequence.is_complete
     assert drafter.capabilities.state_layers == LAYERS

@@ -164,3 +164,19 @@ def test_replies_that_grow_beside_a_long_prompt_do_not_slow_it_down() -> None:
     wanted = 1.5 * machine.w * COST.at(4) / machine.p
     assert 0.75 * wanted < statistics.median(late) < 1.25 * wanted
     assert sum(rows == 0 for rows in read) < 50
+
+
+def test_a_first_forward_that_took_long_is_soon_forgotten() -> None:
+    """The first forward of a process took four times as long, each later one took back a twentieth of that, and
+    thirty prompts were read two tokens a step for a hundred steps.
+    """
+    pace, machine = PromptPace(2.5, COST), Machine(0.003, 0.0004, noise=0.0)
+    pace.learn(0, 50, 50 * 0.0024)
+    for _ in range(3):
+        pace.learn(1, 0, machine.seconds(1, 0))
+    given = []
+    for _ in range(8):
+        given.append(pace.num_rows(8, WIDE))
+        pace.learn(8, given[-1], machine.seconds(8, given[-1]))
+    assert given[0] <= 3
+    assert given[-1] == pytest.approx(1.5 * 0.003 * COST.at(8) / 0.0004, rel=0.1)

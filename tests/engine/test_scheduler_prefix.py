@@ -174,7 +174,7 @@ class Asking(ScriptedSession):
 
     wants = 0
 
-    def states_wanted_from(self, limit: int) -> int:
+    def states_wanted_from(self, limit: int, num_requests: int) -> int:
         return min(limit, self.wants)
 
 

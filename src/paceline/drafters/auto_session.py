@@ -155,8 +155,10 @@ class AutoSession:
             self._unseen.extend(step.committed)
         self._is_asked = False
 
-    def states_wanted_from(self, limit: int) -> int:
+    def states_wanted_from(self, limit: int, num_requests: int) -> int:
         """See :class:`~paceline.drafters.base.RememberingSession`."""
+        if not self._batches.can_pay(BatchLoad(num_requests, num_requests), WHOLE):
+            self._head.drop()
         return self._head.states_wanted_from(limit)
 
     def stop(self) -> None:

@@ -121,11 +121,12 @@ class AdaptiveSession(DraftSession, Protocol):
 class RememberingSession(Protocol):
     """A session that may know more of a prompt than it was told, from earlier requests."""
 
-    def states_wanted_from(self, limit: int) -> int:
+    def states_wanted_from(self, limit: int, num_requests: int) -> int:
         """Return the position from which it needs hidden states.
 
         The prefix cache has the tokens before ``limit``, whose states would not be computed. A lower number
         asks to leave some of them to the target; if they are many, they come from ``limit`` on all the same.
+        ``num_requests``: that are there, this one included.
         """
         ...
 

@@ -164,7 +164,7 @@ class Eagle3Session:
             self.learn(step)
         self._sequence.observe(step.states, step.committed)
 
-    def states_wanted_from(self, limit: int) -> int:
+    def states_wanted_from(self, limit: int, num_requests: int = 1) -> int:
         """See :class:`~paceline.drafters.base.RememberingSession`."""
         return self._sequence.states_wanted_from(limit)
 

@@ -18,7 +18,7 @@ _PROBE_SHARE = 0.01  # of the time, at most, goes to such trials
 _LONGEST_WAIT = 4  # times the first wait: trials that show nothing become rarer
 _GIVE_UP = 64  # steps without paying after which a head is let go, in a large batch fewer
 _GIVE_UP_IN_BATCH = 16
-_LARGE_BATCH = 4
+LARGE_BATCH = 4
 _FORLORN = 0.9  # speed that an average draft promises, below which a head is hardly waited for
 _GIVE_UP_FORLORN = 8
 _FIRST_RATE = 0.6
@@ -36,7 +36,7 @@ _FIRST_PATHS = {
 
 def patience(num_deciding: int) -> int:
     """Return how many steps of silence a head's states are copied for in a batch of so many requests."""
-    return _GIVE_UP if num_deciding < _LARGE_BATCH else _GIVE_UP_IN_BATCH
+    return _GIVE_UP if num_deciding < LARGE_BATCH else _GIVE_UP_IN_BATCH
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from paceline.control.decisions import Decision, StepRecord
 from paceline.control.draft_clock import DraftClock
 from paceline.control.guard import Guard
 from paceline.drafters.base import AdaptiveSession, DraftSession
-from paceline.drafters.head_pace import patience
+from paceline.drafters.head_pace import LARGE_BATCH, patience
 from paceline.errors import DrafterError
 from paceline.records import (
     ALONE,
@@ -78,7 +78,8 @@ class Pacing:
         self.budget = self.guard.room(budget, load) if self.is_guarded else budget
         self.num_refused = budget - self.budget
         self.is_asked = self.budget > 0
-        if self.is_guarded and self.num_silent >= patience(load.num_deciding):
+        is_full = not self.budget and budget > 0 and load.num_deciding >= LARGE_BATCH
+        if self.is_guarded and (is_full or self.num_silent >= patience(load.num_deciding)):
             self.wants_states = False  # it costs every request of the batch the copies; nothing came of them
         self.wants_top_tokens = not self.is_adaptive
         self.spent, self.decision = 0.0, None
@@ -96,9 +97,14 @@ class Pacing:
         draft = adaptive.propose(self.budget)
         self.spent, self.decision = adaptive.spent, adaptive.decision
         self.wants_top_tokens = adaptive.wants_top_tokens
-        self.wants_states = self.wants_states and adaptive.wants_states
+        self.heed_states(session)
         self.rest = adaptive.rest
         return draft
+
+    def heed_states(self, session: DraftSession) -> None:
+        """Let an adaptive session that wants no states any more have none for the rest of the request."""
+        if self.is_adaptive:
+            self.wants_states = self.wants_states and cast(AdaptiveSession, session).wants_states
 
     def keeps(self, committed: tuple[int, ...]) -> bool:
         """Keep the tokens of a step for later, if the session was not asked in it and wants no states."""

@@ -19,8 +19,11 @@ from paceline.drafters.verify_cost import VerifyCost
 
 _LEAST_ROW = 1 / 256
 """The least that a row is taken to cost, in one-row forwards."""
-_GAIN = 1.05
-"""A measured median moves by this factor with each measurement: twofold in fourteen."""
+_GAIN = 0.05
+"""Share by which a measured median moves with each measurement: twofold in fourteen. The second one moves it
+by a half, the third by a third and so on: the first forward of a process finds nothing in its place and took
+four times as long, and prompts were then read two tokens a step for a hundred steps.
+"""
 _LOOK_EACH = 32
 """Forwards with prompt rows after which one without is due, to measure w."""
 
@@ -31,8 +34,8 @@ class PromptPace:
     def __init__(self, stretch: float, cost: VerifyCost | None = None) -> None:
         self._stretch = stretch
         self._cost = cost or VerifyCost()
-        self._forward_seconds: float | None = None  # w
-        self._row_seconds: float | None = None  # p
+        self._forward = _Median()  # w
+        self._row = _Median()  # p
         self._since_look = 0
 
     def num_rows(self, num_decoding: int, left: int) -> int:
@@ -45,7 +48,7 @@ class PromptPace:
         if self._since_look >= _LOOK_EACH:
             return 0
         slope = self._cost.mean_slope(len(self._cost.ratios) - 1) if len(self._cost.ratios) > 1 else 1.0
-        w, p = self._forward_seconds, self._row_seconds
+        w, p = self._forward.value, self._row.value
         per_row = max(_LEAST_ROW, slope if w is None or p is None else p / w)
         spare = (self._stretch - 1.0) * self._r(num_decoding)
         return min(left, max(1, int(spare / per_row)))
@@ -54,25 +57,36 @@ class PromptPace:
         """Take the time of one forward."""
         self._since_look = self._since_look + 1 if prompt_rows and decode_rows else 0
         if not prompt_rows:
-            self._forward_seconds = _median(self._forward_seconds, seconds / self._r(decode_rows))
+            self._forward.learn(seconds / self._r(decode_rows))
             return
-        w = self._forward_seconds
+        w = self._forward.value
         if w is None and decode_rows:
             return  # the two shares cannot be told apart yet
         # A prompt row costs something, whatever one measurement in the noise says.
         least = 0.0 if w is None else _LEAST_ROW * w
         rest = seconds - (w or 0.0) * self._r(decode_rows)
-        self._row_seconds = max(_median(self._row_seconds, rest / prompt_rows), least)
+        self._row.learn(rest / prompt_rows, least)
 
     def _r(self, rows: int) -> float:
         return self._cost.at(max(1, rows))
 
 
-def _median(median: float | None, new: float) -> float:
-    """Return ``median`` a step nearer to where half of the measurements lie above it.
+class _Median:
+    """A running median: each measurement moves it a step to where half of them lie above it.
 
     Times on a shared machine have a long tail: a mean would follow its stalls.
     """
-    if median is None or new == median:
-        return new
-    return median * _GAIN if new > median else median / _GAIN
+
+    def __init__(self) -> None:
+        self.value: float | None = None
+        self._count = 0
+
+    def learn(self, new: float, least: float = 0.0) -> None:
+        """Take a measurement; the median does not fall below ``least``."""
+        self._count += 1
+        if self.value is None:
+            self.value = max(new, least)
+        elif new != self.value:
+            step = 1.0 + max(_GAIN, 1.0 / self._count)
+            moved = min(new, self.value * step) if new > self.value else max(new, self.value / step)
+            self.value = max(moved, least)

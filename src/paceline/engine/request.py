@@ -138,15 +138,17 @@ class Request:
         has_use = self.session is not None and (self.pacing is None or self.pacing.wants_states)
         return self.state_layers if has_use else ()
 
-    def states_wanted_from(self, limit: int) -> int:
+    def states_wanted_from(self, limit: int, num_requests: int) -> int:
         """Return the position from which the drafter needs states, if those before ``limit`` could be had
-        without computing them; ``limit`` when none of these are missed.
+        without computing them; ``limit`` when none of these are missed. ``num_requests``: that are there.
         """
         wanted = [limit]
 
         def ask(session: DraftSession) -> None:
             if isinstance(session, RememberingSession):
-                wanted[0] = session.states_wanted_from(limit)
+                wanted[0] = session.states_wanted_from(limit, num_requests)
+                if self.pacing is not None:
+                    self.pacing.heed_states(session)
 
         if self.wanted_layers:
             self.with_session(ask)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from paceline.config import EngineConfig
 from paceline.control.guard import Guard
-from paceline.drafters.base import AdaptiveSession, DraftContext, Drafter
+from paceline.drafters.base import DraftContext, Drafter
 from paceline.engine.draft import Pacing
 from paceline.engine.patience import open_session
 from paceline.engine.request import Request, logger
@@ -47,8 +45,7 @@ def start_drafting(
     request.state_layers = drafter.capabilities.state_layers
     try:
         request.session = open_session(drafter, context, config.draft_timeout)
-        if request.pacing.is_adaptive:
-            request.pacing.wants_states = cast(AdaptiveSession, request.session).wants_states
+        request.pacing.heed_states(request.session)
     except Exception:
         logger.warning(
             "drafter %s did not start; request %s goes on without drafts",
