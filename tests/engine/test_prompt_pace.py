@@ -167,15 +167,15 @@ def test_replies_that_grow_beside_a_long_prompt_do_not_slow_it_down() -> None:
 
 
 def test_a_first_forward_that_took_long_is_soon_forgotten() -> None:
-    """The first forward of a process took four times as long, each later one took back a twentieth of that, and
-    thirty prompts were read two tokens a step for a hundred steps.
+    """The first forward of a process took four times as long, each later one took back a twentieth of that,
+    and thirty prompts were read two tokens a step for a hundred steps.
     """
     pace, machine = PromptPace(2.5, COST), Machine(0.003, 0.0004, noise=0.0)
     pace.learn(0, 50, 50 * 0.0024)
     for _ in range(3):
         pace.learn(1, 0, machine.seconds(1, 0))
     given = []
-    for _ in range(8):
+    for _ in range(16):
         given.append(pace.num_rows(8, WIDE))
         pace.learn(8, given[-1], machine.seconds(8, given[-1]))
     assert given[0] <= 3
