@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from paceline.cli.explain import report_lines
 from paceline.control.decisions import Candidates, Decision, StepRecord
 from paceline.control.summary import summarise
-from paceline.records import ALONE, BatchLoad
+from paceline.records import ALONE, BatchLoad, Surcharge
 
 PAYS = Decision(
     (Candidates("suffix", 7, 2.5), Candidates("eagle3", 5, 1.25)), 4, 2.25, 1.75, spent=0.15, reason="pays"
@@ -73,3 +75,11 @@ def test_drafts_that_could_not_have_paid_are_called_so() -> None:
         "acceptance 100% of 1 drafted tokens, which cost 1.07 plain tokens each: no acceptance" in lines[-2]
     )
     assert "break-even" not in lines[-2]
+
+
+def test_what_the_clock_added_is_told() -> None:
+    heard = replace(step(0, 1, 1, 0.8, PAYS), load=BatchLoad(surcharge=Surcharge(0.15, 1.3)))
+    assert list(report_lines([heard], row_seconds=0.003))[-1].startswith(
+        "by the clock, drafts cost 1.3 times what the profile says and 0.15 plain tokens for each asking"
+    )
+    assert not any("clock" in line for line in report_lines(RECORDS, row_seconds=0.003))

@@ -12,6 +12,7 @@ import typer
 from paceline.cli import options
 from paceline.control.decisions import StepRecord
 from paceline.control.summary import DraftSummary, summarise
+from paceline.records import NO_SURCHARGE
 
 
 def explain(
@@ -66,6 +67,7 @@ def report_lines(records: Sequence[StepRecord], row_seconds: float) -> Iterator[
         else:
             yield from map(_step_line, steps)
     yield from _sum_lines(summarise(records), row_seconds)
+    yield from _clock_lines(records)
 
 
 def _step_line(record: StepRecord) -> str:
@@ -90,6 +92,16 @@ def _silent_line(steps: Sequence[StepRecord]) -> str:
         f"{first.position:5d} {first.load.num_rows:5d}  {count:49s}  {0:7d}  {'':>9s}  {'':4s}  "
         f"{gain:+6.2f}  {reasons}"
     )
+
+
+def _clock_lines(records: Sequence[StepRecord]) -> Iterator[str]:
+    """Say by how much the clock had corrected the cost table in the end, if it had."""
+    surcharge = records[-1].load.surcharge if records else NO_SURCHARGE
+    if surcharge != NO_SURCHARGE:
+        yield (
+            f"by the clock, drafts cost {surcharge.factor:.1f} times what the profile says and "
+            f"{surcharge.asking:.2f} plain tokens for each asking; the figures above count that"
+        )
 
 
 def _verdict(total: DraftSummary) -> str:
