@@ -116,5 +116,9 @@ class Guard:
             self._num_refused = self._num_refused + 1 if committed == 1 else 0
             if self._num_refused >= PATIENCE:
                 self._wait = min(LONGEST_WAIT, 2 ** (self._num_refused - PATIENCE + 1))
-        self.balance = min(CAP, self.balance + RATE * committed + (committed - 1) - cost)
+        self.earn(committed, (committed - 1) - cost)
         return cost
+
+    def earn(self, committed: int, gain: float = 0.0) -> None:
+        """Add the share of ``committed`` tokens and what drafts have gained, in plain tokens."""
+        self.balance = min(CAP, self.balance + RATE * committed + gain)

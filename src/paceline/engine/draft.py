@@ -121,6 +121,12 @@ class Pacing:
 
     def settle(self, position: int, num_drafted: int, num_accepted: int, num_committed: int) -> None:
         """Book what a step cost and brought, and record it. ``position``: output tokens before it."""
+        if not num_drafted and not self.spent and self.records is None:
+            # Most steps of a full batch are such, and there are many requests to do this for.
+            self.table_cost = 0.0
+            self.num_silent += 1
+            self.guard.earn(num_committed)
+            return
         self.table_cost = self.guard.table_cost(self.load, num_drafted, self.spent)
         cost = self.guard.settle(self.load, num_drafted, self.spent, num_committed)
         self.num_silent = 0 if num_drafted else self.num_silent + 1
