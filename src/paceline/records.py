@@ -90,12 +90,13 @@ class BatchLoad:
     """The forward that a draft would join.
 
     ``num_rows``: its rows so far: pending tokens of all requests (this one's root included) and the drafts
-    made before this one. ``num_deciding``: requests that choose a token in it, this one included.
+    made before this one. ``num_requests``: that are in it, this one included; whether they choose a token or
+    read a prompt, a draft makes them wait.
     ``surcharge``: what drafts cost of late beyond the table.
     """
 
     num_rows: int = 1
-    num_deciding: int = 1
+    num_requests: int = 1
     surcharge: Surcharge = NO_SURCHARGE
 
 

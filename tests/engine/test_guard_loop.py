@@ -123,7 +123,7 @@ class ListeningSession:
         self._loads.append(load)
 
     def propose(self, budget: int) -> Draft:
-        return Draft.chain([11] * min(budget, self._load.num_deciding))
+        return Draft.chain([11] * min(budget, self._load.num_requests))
 
     def observe(self, step: StepObservation) -> None:
         self._told.append(step.committed)

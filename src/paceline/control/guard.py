@@ -71,7 +71,7 @@ class Guard:
 
     def share(self, load: BatchLoad) -> float:
         """Return what a plain token costs: the request's share of a step of the deciding requests alone."""
-        return self._table.r(load.num_deciding) / load.num_deciding
+        return self._table.r(load.num_requests) / load.num_requests
 
     def cost(self, load: BatchLoad, nodes: int, drafting: float) -> float:
         """Return what a draft of ``nodes`` nodes adds to the step, in plain tokens."""

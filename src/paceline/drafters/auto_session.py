@@ -123,7 +123,7 @@ class AutoSession:
         if not self._batches.can_pay(self._load, budget):
             if self.wants_states and not self._batches.can_pay(self._load, WHOLE):
                 self._head.drop()  # its states would be copied in every step of such a batch
-            self._rest = _LOOK_AGAIN + self._load.num_deciding // 2
+            self._rest = _LOOK_AGAIN + self._load.num_requests // 2
             return self._silent("full batch")
         if self._probing.is_due():
             tree, choice, is_confident = self._ask_cheap(budget)

@@ -34,9 +34,9 @@ _FIRST_PATHS = {
 }
 
 
-def patience(num_deciding: int) -> int:
+def patience(num_requests: int) -> int:
     """Return how many steps of silence a head's states are copied for in a batch of so many requests."""
-    return _GIVE_UP if num_deciding < LARGE_BATCH else _GIVE_UP_IN_BATCH
+    return _GIVE_UP if num_requests < LARGE_BATCH else _GIVE_UP_IN_BATCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ class HeadPace:
 
         ``speed_without``: what the step promises without it (1: plain decoding).
         """
-        if load.num_deciding != self._deciding:
-            self._deciding = load.num_deciding
+        if load.num_requests != self._deciding:
+            self._deciding = load.num_requests
             self.speed = self._expected_speed(load)
         if self.speed > speed_without * (1.0 + self._cost.min_gain):
             self._silent_steps, self._wait, self._idle_steps = 0, 1, 0

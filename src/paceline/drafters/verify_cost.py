@@ -71,7 +71,7 @@ class VerifyCost:
         Saving a token saves this much later on. Alone it is 1; in a large batch far less, so drafts must be
         surer there.
         """
-        return self.at(load.num_deciding) / load.num_deciding
+        return self.at(load.num_requests) / load.num_requests
 
     def best(
         self,

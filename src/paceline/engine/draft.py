@@ -78,8 +78,8 @@ class Pacing:
         self.budget = self.guard.room(budget, load) if self.is_guarded else budget
         self.num_refused = budget - self.budget
         self.is_asked = self.budget > 0
-        is_full = not self.budget and budget > 0 and load.num_deciding >= LARGE_BATCH
-        if self.is_guarded and (is_full or self.num_silent >= patience(load.num_deciding)):
+        is_full = not self.budget and budget > 0 and load.num_requests >= LARGE_BATCH
+        if self.is_guarded and (is_full or self.num_silent >= patience(load.num_requests)):
             self.wants_states = False  # it costs every request of the batch the copies; nothing came of them
         self.wants_top_tokens = not self.is_adaptive
         self.spent, self.decision = 0.0, None
@@ -144,10 +144,9 @@ def propose_all(plans: Sequence[Plan], vocab_size: int, clock: DraftClock | None
     surcharge = NO_SURCHARGE if clock is None else clock.surcharge
     is_plain_wanted = clock is not None and clock.wants_plain and _is_alone(plans)
     num_rows = sum(plan.num_pending for plan in plans)
-    num_deciding = sum(plan.reaches_end for plan in plans)
     drafts: list[Draft] = []
     for plan in plans:
-        load = BatchLoad(num_rows, num_deciding, surcharge)
+        load = BatchLoad(num_rows, len(plans), surcharge)
         draft = propose(plan, vocab_size, load, is_plain_wanted)
         num_rows += len(draft)
         drafts.append(draft)
