@@ -107,7 +107,7 @@ def _http_cost(points: dict[str, Point]) -> float:
 def _rate_over(mine: Point, theirs: Point) -> float:
     """Return how many times as fast one decodes: the median over prompts that were asked in turns."""
     pairs = zip(mine.decode_rates, theirs.decode_rates, strict=True)
-    return statistics.median(one / other for one, other in pairs)
+    return statistics.median(one / other for one, other in pairs if one and other)  # 0: came in one piece
 
 
 def _gap_ratio(points: dict[str, Point], kind: str) -> float:

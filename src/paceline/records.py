@@ -71,11 +71,13 @@ EMPTY_DRAFT = Draft()
 class Surcharge:
     """What drafts cost beyond the cost table, as heard by the clock (``control/draft_clock``).
 
-    A draft that costs x by the table costs ``asking + factor * x``, in one-row forwards.
+    A draft that costs x by the table costs ``asking + factor * x``, in one-row forwards, and ``first`` more
+    where no draft was before it, the plain step behind it included.
     """
 
     asking: float = 0.0
     factor: float = 1.0
+    first: float = 0.0
 
     def on(self, cost: float) -> float:
         """Return the whole cost of what costs ``cost`` by the table; nothing for nothing."""

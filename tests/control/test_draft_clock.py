@@ -46,14 +46,18 @@ def test_moods_of_the_machine_do_not_matter_as_long_as_plain_steps_feel_them_too
     assert clock.surcharge.on(0.5) == pytest.approx(0.95, rel=0.2)
 
 
-def test_what_the_plain_step_behind_a_draft_takes_longer_is_the_drafts() -> None:
+def test_what_a_lone_draft_and_the_plain_step_behind_it_take_longer_is_kept_apart() -> None:
+    """Weighed by it, drafts were never begun, so all were lone and dear: chat took 0.95 instead of 0.7."""
     clock = DraftClock()
     play(clock, [0.0] * 8, NO_SURCHARGE)
     for _ in range(60):
-        clock.hear(0.003 * 1.5, 0.5)
+        clock.hear(0.003 * (1.5 + 0.4), 0.5)
         clock.hear(0.003 * 1.3, 0.0)
         clock.hear(0.003, 0.0)
-    assert clock.surcharge.on(0.5) == pytest.approx(0.8, rel=0.1)
+    assert clock.surcharge.on(0.5) == 0.5
+    assert clock.surcharge.first == pytest.approx(0.7, abs=0.05)
+    play(clock, mixed(400), NO_SURCHARGE)
+    assert clock.surcharge.first < 0.1
 
 
 def test_it_knows_nothing_before_it_has_heard_plain_steps() -> None:
@@ -108,3 +112,26 @@ def test_dear_rows_make_drafts_smaller_and_dear_asking_makes_them_pay_less() -> 
     asking = [cost.best(paths, 5, 0.05, BatchLoad(surcharge=Surcharge(a))).speed for a in (0.0, 0.3, 2.0)]
     assert asking == sorted(asking, reverse=True)
     assert asking[0] > 1.5 and asking[2] < 1.0, "dear enough, and it is better not to ask"
+
+
+def test_a_first_plain_step_that_stood_still_does_not_set_the_measure() -> None:
+    clock = DraftClock()
+    clock.hear(0.003, 0.0)
+    clock.hear(0.06, 0.0)  # the first that stands behind a plain one
+    play(clock, [0.0] * 3 + [0.5] * 60, Surcharge(0.2, 1.8))
+    assert clock.surcharge.on(0.5) == pytest.approx(1.1, rel=0.15)
+
+
+def test_a_clock_that_stands_still_breaks_nothing() -> None:
+    clock = DraftClock()
+    play(clock, mixed(80), NO_SURCHARGE, plain=0.0)
+    assert clock.surcharge == NO_SURCHARGE
+
+
+def test_an_excess_that_does_not_depend_on_the_draft_is_asking() -> None:
+    clock = DraftClock()
+    play(clock, [0.0] * 4, NO_SURCHARGE)
+    for _ in range(100):
+        for cost in (0.05, 1.0):
+            clock.hear(0.003 * 1.4, cost)
+    assert clock.surcharge.on(1.0) < 0.95, "at most what the least factor makes of it"

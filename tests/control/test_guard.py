@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from paceline.control.default_costs import CONSERVATIVE_COSTS
 from paceline.control.guard import CAP, LONGEST_WAIT, PATIENCE, RATE, START, Guard
-from paceline.records import ALONE, BatchLoad
+from paceline.records import ALONE, BatchLoad, Surcharge
 from paceline.theory.cost_table import CostTable, DraftCost
 from support.request_play import always, play_guarded, with_rate
 
@@ -107,3 +107,14 @@ def test_in_a_batch_a_refused_row_costs_more_plain_tokens() -> None:
     costs = [guard.cost(BatchLoad(n, n), 1, 0.0) for n in (1, 2, 8, 32)]
     assert costs == sorted(costs)
     assert costs[-1] > 10 * costs[0]
+
+
+def test_a_first_draft_is_booked_with_what_the_clock_heard_of_such() -> None:
+    table, load = CostTable(((1, 1.0), (8, 2.4)), 0.003), BatchLoad(surcharge=Surcharge(0.1, 2.0, 0.3))
+    guard = Guard(table, "scripted")
+    later = guard.settle(load, 3, 0.0, 1)
+    first = guard.settle(load, 3, 0.0, 1, is_first=True)
+    assert later == pytest.approx(0.1 + 2.0 * 0.6)
+    assert first == pytest.approx(later + 0.3)
+    assert guard.settle(load, 0, 0.0, 1, is_first=True) == 0.0, "nothing was asked"
+    assert guard.balance == pytest.approx(START + 3 * RATE - later - first)

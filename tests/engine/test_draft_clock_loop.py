@@ -10,8 +10,9 @@ from paceline.config import SpecConfig
 from paceline.control.draft_clock import DraftClock
 from paceline.engine.outputs import CompletionOutput
 from paceline.executors.base import ForwardBatch
-from paceline.records import FloatArray
+from paceline.records import NO_SURCHARGE, FloatArray
 from paceline.sampling.params import SamplingParams
+from paceline.theory.cost_table import CostTable, DraftCost
 from support.engines import chain_script, make_rig, oracle_script, run_alone, scripted
 from support.fake_executor import FakeExecutor
 
@@ -74,3 +75,18 @@ def test_drafts_that_win_are_not_kept_waiting_for_the_sake_of_the_clock(
     steps = reply.steps or ()
     assert sum(step.reason == "timing" for step in steps) <= 3
     assert reply.metrics.tokens_per_step > 3
+
+
+def test_a_drafter_that_the_table_does_not_know_is_no_measure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own time was heard as that of plain steps: behind one that took 10 ms plain steps seemed four times
+    as long as they were, and every other draft cheap.
+    """
+    table = CostTable(((1, 1.0), (8, 2.0)), 0.01, draft_costs={"other": DraftCost(0.1)})
+    executor = Dear(num_blocks=2048)
+    monkeypatch.setattr(time, "perf_counter", lambda: executor.now)
+    rig = make_rig(scripted(WRONG), executor=executor, spec=SpecConfig("scripted"), max_model_len=160)
+    rig.engine.costs, rig.engine.draft_clock = table, DraftClock()
+    rig.engine.add_request("r", [1, 2], PARAMS)
+    rig.finish()
+    assert rig.engine.draft_clock.surcharge == NO_SURCHARGE
+    assert rig.engine.draft_clock._num_plain == 0

@@ -37,7 +37,8 @@ class Guard:
     """The ledger of one request. ``balance``: what may still be lost, in plain tokens.
 
     ``fixed``, ``per_level``: what the drafter's own work costs at least, in one-row forwards; they count
-    before it is asked. ``is_silenced``: whether the last :meth:`room` had to refuse every draft.
+    before it is asked. ``is_priced``: whether the table knows the drafter. ``is_silenced``: whether the last
+    :meth:`room` had to refuse every draft.
     """
 
     __slots__ = (
@@ -49,12 +50,14 @@ class Guard:
         "_table",
         "_wait",
         "balance",
+        "is_priced",
         "is_silenced",
     )
 
     def __init__(self, table: CostTable, drafter: str) -> None:
         self._table = table
         cost = table.cost_of(drafter) if table.knows(drafter) else None
+        self.is_priced = cost is not None
         self._fixed = cost.fixed if cost else 0.0
         self._per_level = cost.per_level if cost else 0.0
         self._load: BatchLoad | None = None
@@ -70,16 +73,16 @@ class Guard:
         return self.balance >= CAP
 
     def share(self, load: BatchLoad) -> float:
-        """Return what a plain token costs: the request's share of a step of the deciding requests alone."""
+        """Return what a plain token costs: the request's share of a step without drafts."""
         return self._table.r(load.num_requests) / load.num_requests
 
     def cost(self, load: BatchLoad, nodes: int, drafting: float) -> float:
         """Return what a draft of ``nodes`` nodes adds to the step, in plain tokens."""
         return load.surcharge.on(self._added(load, nodes, drafting)) / self.share(load)
 
-    def table_cost(self, load: BatchLoad, nodes: int, drafting: float) -> float:
-        """Return the same without the load's surcharge."""
-        return self._added(load, nodes, drafting) / self.share(load)
+    def table_steps(self, load: BatchLoad, nodes: int, drafting: float) -> float:
+        """Return what it adds by the table alone, in plain steps of one row, all of their time counted."""
+        return self._added(load, nodes, drafting) / (1.0 + self._table.step_cost)
 
     def _added(self, load: BatchLoad, nodes: int, drafting: float) -> float:
         if not nodes and not drafting:
@@ -109,9 +112,16 @@ class Guard:
         self.is_silenced = limit > 0 and nodes == 0
         return nodes
 
-    def settle(self, load: BatchLoad, nodes: int, drafting: float, committed: int) -> float:
-        """Book one step; return what its draft cost, in plain tokens. ``drafting``: of this very step."""
+    def settle(
+        self, load: BatchLoad, nodes: int, drafting: float, committed: int, is_first: bool = False
+    ) -> float:
+        """Book one step; return what its draft cost, in plain tokens.
+
+        ``drafting``: of this very step. ``is_first``: whether the step before had none.
+        """
         cost = self.cost(load, nodes, drafting)
+        if is_first and cost:
+            cost += load.surcharge.first / self.share(load)
         if nodes:
             self._num_refused = self._num_refused + 1 if committed == 1 else 0
             if self._num_refused >= PATIENCE:

@@ -66,8 +66,8 @@ class AutoDrafter:
         prediction = self._prediction.start(context) if context.prediction else None
         crowd = context.num_others + 1
         # In a full batch a head would be let go before it is asked, and its states be computed for nothing.
-        has_head = self.head is not None and self._batches.can_pay(BatchLoad(crowd, crowd), WHOLE)
-        head = self.head.start(context) if self.head is not None and has_head else None
+        has_use = crowd == 1 or self._batches.can_pay(BatchLoad(crowd, crowd), WHOLE)
+        head = self.head.start(context) if self.head is not None and has_use else None
         return AutoSession(
             len(context.prompt_token_ids),
             self.options,

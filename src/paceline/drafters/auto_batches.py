@@ -21,7 +21,7 @@ _KEPT = 4096  # loads whose answer is kept; a batch has the same one for many st
 class BatchLimits:
     """Whether the best of drafts could pay, by load: the ceiling of all that probing might find.
 
-    With costs as measured for SmolLM2 on two cores one can up to three deciding requests. Beyond, a
+    With costs as measured for SmolLM2 on two cores one can up to three requests. Beyond, a
     drafted row costs about what its token is worth there, even if it is always right.
     """
 

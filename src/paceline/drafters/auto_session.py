@@ -120,7 +120,7 @@ class AutoSession:
         self.spent, self._offers, self._is_asked, self._rest = 0.0, [], False, 0
         if budget <= 0:
             return self._silent("no budget")
-        if not self._batches.can_pay(self._load, budget):
+        if self._load.num_requests > 1 and not self._batches.can_pay(self._load, budget):
             if self.wants_states and not self._batches.can_pay(self._load, WHOLE):
                 self._head.drop()  # its states would be copied in every step of such a batch
             self._rest = _LOOK_AGAIN + self._load.num_requests // 2
@@ -157,7 +157,7 @@ class AutoSession:
 
     def states_wanted_from(self, limit: int, num_requests: int) -> int:
         """See :class:`~paceline.drafters.base.RememberingSession`."""
-        if not self._batches.can_pay(BatchLoad(num_requests, num_requests), WHOLE):
+        if num_requests > 1 and not self._batches.can_pay(BatchLoad(num_requests, num_requests), WHOLE):
             self._head.drop()
         return self._head.states_wanted_from(limit)
 

@@ -54,7 +54,7 @@ class DraftContext:
     caller expects in the reply, if any (OpenAI predicted outputs). ``rule``: how drafts are accepted; never
     ``auto``. ``greedy`` and ``coupled`` compare tokens, the others weigh a sampled draft by its law.
     ``explain``: whether an adaptive session keeps a record of its last decision. ``num_others``: requests
-    that are there already.
+    that will be served beside it, as far as one can tell now.
     """
 
     request_id: str

@@ -18,8 +18,8 @@ _PROBE_SHARE = 0.01  # of the time, at most, goes to such trials
 _LONGEST_WAIT = 4  # times the first wait: trials that show nothing become rarer
 _GIVE_UP = 64  # steps without paying after which a head is let go, in a large batch fewer
 _GIVE_UP_IN_BATCH = 16
-LARGE_BATCH = 4
-_FORLORN = 0.9  # speed that an average draft promises, below which a head is hardly waited for
+_LARGE_BATCH = 4
+_FORLORN = 0.8  # speed that an average draft promises, below which a head is hardly waited for
 _GIVE_UP_FORLORN = 8
 _FIRST_RATE = 0.6
 _RATE_TRIALS = 6.0  # trials the first rate is worth
@@ -36,7 +36,7 @@ _FIRST_PATHS = {
 
 def patience(num_requests: int) -> int:
     """Return how many steps of silence a head's states are copied for in a batch of so many requests."""
-    return _GIVE_UP if num_requests < LARGE_BATCH else _GIVE_UP_IN_BATCH
+    return _GIVE_UP if num_requests < _LARGE_BATCH else _GIVE_UP_IN_BATCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,10 @@ class HeadPace:
     __slots__ = (
         "_accepted",
         "_cost",
-        "_deciding",
         "_idle_steps",
         "_is_forlorn",
         "_levels",
+        "_num_requests",
         "_paths",
         "_silent_steps",
         "_tried",
@@ -83,7 +83,7 @@ class HeadPace:
         self.drafting = drafting
         self._paths = list(_FIRST_PATHS[is_greedy])
         self._levels = _FIRST_LEVELS
-        self._deciding = 0  # requests of the batch that ``speed`` holds for
+        self._num_requests = 0  # requests of the batch that ``speed`` holds for
         self.speed = 1.0
         self._silent_steps = self._idle_steps = 0
         self._wait = 1
@@ -100,14 +100,16 @@ class HeadPace:
 
         ``speed_without``: what the step promises without it (1: plain decoding).
         """
-        if load.num_requests != self._deciding:
-            self._deciding = load.num_requests
+        if load.num_requests != self._num_requests:
+            self._num_requests = load.num_requests
             self.speed = self._expected_speed(load)
         if self.speed > speed_without * (1.0 + self._cost.min_gain):
             self._silent_steps, self._wait, self._idle_steps = 0, 1, 0
             return True
         self._silent_steps += 1
         self._idle_steps += 1
+        if self._idle_steps == _GIVE_UP_FORLORN:  # what the clock adds may have passed
+            self.speed = self._expected_speed(load)
         price = load.surcharge.on(self.drafting.at(self._levels)) / self._cost.share(load)
         if self._silent_steps < self._wait * max(_PROBE_EVERY, price / _PROBE_SHARE):
             return False
@@ -120,7 +122,7 @@ class HeadPace:
 
         They cost a few per cent of a step. Once they are missing it cannot come back in this request.
         """
-        least = _GIVE_UP_FORLORN if self._is_forlorn else patience(self._deciding)
+        least = _GIVE_UP_FORLORN if self._is_forlorn else patience(self._num_requests)
         return self._idle_steps >= least
 
     def promised(self, speed: float, paths: Sequence[float] = (), levels: int = 0) -> None:

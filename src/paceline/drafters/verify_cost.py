@@ -66,7 +66,7 @@ class VerifyCost:
         return max(0.0, load.surcharge.factor * added) / limit
 
     def share(self, load: BatchLoad) -> float:
-        """Return what a plain token costs in this batch: a deciding request's share of a step without drafts.
+        """Return what a plain token costs in this batch: a request's share of a step without drafts.
 
         Saving a token saves this much later on. Alone it is 1; in a large batch far less, so drafts must be
         surer there.

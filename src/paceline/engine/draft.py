@@ -15,7 +15,7 @@ from paceline.control.decisions import Decision, StepRecord
 from paceline.control.draft_clock import DraftClock
 from paceline.control.guard import Guard
 from paceline.drafters.base import AdaptiveSession, DraftSession
-from paceline.drafters.head_pace import LARGE_BATCH, patience
+from paceline.drafters.head_pace import patience
 from paceline.errors import DrafterError
 from paceline.records import (
     ALONE,
@@ -40,9 +40,10 @@ class Pacing:
     ``is_adaptive``: its session is an :class:`AdaptiveSession`. ``records``: one per verify step, ``None``
     unless wanted. ``rest``: steps to come in which the session is left alone; ``unseen``: tokens committed
     while it was not asked, which it is told of before it is asked again. ``num_silent``: steps in a row
-    without a draft. The others are of the present step;
+    without a draft; ``is_at_rest``: whether nobody was asked in the last one. The others are of the present
+    step;
     ``wants_top_tokens``, ``wants_states``, ``spent`` and ``decision`` as in an adaptive session;
-    ``table_cost``: of its draft by the table alone, in plain tokens.
+    ``table_steps``: cost of its draft by the table alone, in plain steps.
     """
 
     guard: Guard
@@ -55,11 +56,12 @@ class Pacing:
     budget: int = 0
     num_refused: int = 0
     num_silent: int = 0
+    is_at_rest: bool = True
     is_asked: bool = False
     wants_top_tokens: bool = True
     wants_states: bool = True
     spent: float = 0.0
-    table_cost: float = 0.0
+    table_steps: float = 0.0
     decision: Decision | None = None
 
     def open(self, budget: int, load: BatchLoad, is_plain_wanted: bool = False) -> int:
@@ -72,14 +74,13 @@ class Pacing:
         if self.rest or is_timed:
             self.rest = max(0, self.rest - 1)
             self.budget = self.num_refused = 0
-            self.is_asked = self.wants_top_tokens = False
+            self.is_asked, self.wants_top_tokens = False, not self.is_adaptive
             self.spent, self.decision = 0.0, _TIMED if is_timed else None
             return 0
         self.budget = self.guard.room(budget, load) if self.is_guarded else budget
         self.num_refused = budget - self.budget
         self.is_asked = self.budget > 0
-        is_full = not self.budget and budget > 0 and load.num_requests >= LARGE_BATCH
-        if self.is_guarded and (is_full or self.num_silent >= patience(load.num_requests)):
+        if self.is_guarded and self.num_silent >= patience(load.num_requests):
             self.wants_states = False  # it costs every request of the batch the copies; nothing came of them
         self.wants_top_tokens = not self.is_adaptive
         self.spent, self.decision = 0.0, None
@@ -123,12 +124,13 @@ class Pacing:
         """Book what a step cost and brought, and record it. ``position``: output tokens before it."""
         if not num_drafted and not self.spent and self.records is None:
             # Most steps of a full batch are such, and there are many requests to do this for.
-            self.table_cost = 0.0
+            self.table_steps, self.is_at_rest = 0.0, True
             self.num_silent += 1
             self.guard.earn(num_committed)
             return
-        self.table_cost = self.guard.table_cost(self.load, num_drafted, self.spent)
-        cost = self.guard.settle(self.load, num_drafted, self.spent, num_committed)
+        self.table_steps = self.guard.table_steps(self.load, num_drafted, self.spent)
+        cost = self.guard.settle(self.load, num_drafted, self.spent, num_committed, self.is_at_rest)
+        self.is_at_rest = not num_drafted and not self.spent
         self.num_silent = 0 if num_drafted else self.num_silent + 1
         if self.records is not None:
             step = (num_drafted, num_accepted, num_committed)
@@ -154,12 +156,12 @@ def propose_all(plans: Sequence[Plan], vocab_size: int, clock: DraftClock | None
 
 
 def hear(clock: DraftClock, plans: Sequence[Plan], seconds: float) -> None:
-    """Tell the clock of a step that has been settled."""
-    if not _is_alone(plans):
+    """Tell the clock of a step that has been settled, if its draft has a price to compare it with."""
+    pacing = plans[0].request.pacing if plans else None
+    if not _is_alone(plans) or (pacing is not None and not pacing.guard.is_priced):
         clock.skip()
         return
-    pacing = plans[0].request.pacing
-    clock.hear(seconds, 0.0 if pacing is None else pacing.table_cost)
+    clock.hear(seconds, 0.0 if pacing is None else pacing.table_steps)
 
 
 def _is_alone(plans: Sequence[Plan]) -> bool:

@@ -152,8 +152,8 @@ class Engine:
         drafter = self.drafter(name)
         request = self._new_request(request_id, prompt, params, terms or QueueTerms())
         request.drafter_name = name
-        is_guarded, num_others = self.spec.is_guarded(name), len(self._requests)
-        start_drafting(request, drafter, self.config, self.costs, is_guarded, num_others)
+        is_guarded = self.spec.is_guarded(name)
+        start_drafting(request, drafter, self.config, self.costs, is_guarded, len(self._requests))
         self._requests[request_id] = request
         self._deadlines.watch(request)
         self._scheduler.waiting.add(request)

@@ -213,7 +213,8 @@ class Scheduler:
         if not found:
             return 0
         limit = (start + len(found)) * self._block_size
-        wanted = request.states_wanted_from(limit, len(self.running) + len(self.waiting))
+        crowd = min(len(self.running) + len(self.waiting), self._config.max_num_requests)
+        wanted = request.states_wanted_from(limit, crowd)
         if limit - wanted <= MOST_READ_AGAIN:
             found = found[: max(0, wanted // self._block_size - start)]
         if not found:

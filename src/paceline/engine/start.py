@@ -33,7 +33,7 @@ def start_drafting(
         prediction if isinstance(prediction, tuple) else (),
         request.sampler.rule,
         config.record_decisions,
-        num_others,
+        min(num_others, config.max_num_requests - 1),
     )
     request.pacing = Pacing(
         Guard(costs, drafter.name),
@@ -44,8 +44,9 @@ def start_drafting(
     request.num_top_tokens = drafter.capabilities.num_top_tokens
     request.state_layers = drafter.capabilities.state_layers
     try:
-        request.session = open_session(drafter, context, config.draft_timeout)
-        request.pacing.heed_states(request.session)
+        session = open_session(drafter, context, config.draft_timeout)
+        request.pacing.heed_states(session)
+        request.session = session
     except Exception:
         logger.warning(
             "drafter %s did not start; request %s goes on without drafts",
