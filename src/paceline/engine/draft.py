@@ -156,12 +156,17 @@ def propose_all(plans: Sequence[Plan], vocab_size: int, clock: DraftClock | None
 
 
 def hear(clock: DraftClock, plans: Sequence[Plan], seconds: float) -> None:
-    """Tell the clock of a step that has been settled, if its draft has a price to compare it with."""
+    """Tell the clock of a step that has been settled, if it can be compared with others.
+
+    One in which a drafter without a price was asked and gave nothing is neither a plain step nor a draft.
+    """
     pacing = plans[0].request.pacing if plans else None
-    if not _is_alone(plans) or (pacing is not None and not pacing.guard.is_priced):
+    cost = 0.0 if pacing is None else pacing.table_steps
+    is_odd = pacing is not None and pacing.is_asked and not cost and not pacing.guard.is_priced
+    if is_odd or not _is_alone(plans):
         clock.skip()
-        return
-    clock.hear(seconds, 0.0 if pacing is None else pacing.table_steps)
+    else:
+        clock.hear(seconds, cost)
 
 
 def _is_alone(plans: Sequence[Plan]) -> bool:
