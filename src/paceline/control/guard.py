@@ -27,8 +27,8 @@ RATE = 0.01
 CAP = 6.0
 """Plain tokens of earlier gains that may be spent again: a drafter that turns bad is soon stopped."""
 HELD_BACK, CROWD = 0.5, 16
-"""Plain tokens of the balance that are not spent among so many requests: what no table prices weighs on all of
-them. (32 requests of 96 tokens with a drafter that is always wrong took 1.04 of plain's time, now 1.01.)
+"""Plain tokens of the balance that are not spent among so many requests: what no table prices weighs on all
+of them. (32 requests of 96 tokens with a drafter that is always wrong took 1.04 of plain's time, now 1.01.)
 """
 PATIENCE = 12
 """Drafts refused whole, one after another, behind which a drafter is only tried now and then, by one node.
