@@ -8,8 +8,10 @@ they lose. A draft may be as large as the ledger can pay for if every node of it
     modelled time ≤ (1 + ``RATE``) · plain time + ``START`` plain tokens
 
 holds whatever the drafter does, and ``CAP`` bounds how much of earlier gains a drafter that has turned bad
-can spend. All of it follows from the cost table, the surcharge that comes with a step's load (see
-``draft_clock``), and the request's own history.
+can spend. What a request gains beyond that goes into the engine's :class:`Savings`, and a later request whose
+own means are spent may owe them up to ``LOAN``; so for all requests together the bound stays as it is. All of
+it follows from the cost table, the surcharge that comes with a step's load (see ``draft_clock``), the
+request's own history, and what requests before it have gained.
 """
 
 from __future__ import annotations
@@ -26,6 +28,11 @@ RATE = 0.01
 (0.015 is no better on replayed replies: 1.406 against 1.400 greedily, 1.161 and 1.164 at temperature 1.)"""
 CAP = 6.0
 """Plain tokens of earlier gains that may be spent again: a drafter that turns bad is soon stopped."""
+LOAN = 6.0
+"""Plain tokens that a request may owe to the savings. Without them a first draft that failed left nothing to
+try again with: chat 1.21 times as fast as plain decoding instead of 1.32, code 1.51 instead of 1.63."""
+MOST_SAVED = 32.0
+"""Plain tokens that are saved at most: what drafters that all turn bad can cost beyond each request's own."""
 HELD_BACK, CROWD = 0.5, 16
 """Plain tokens of the balance that are not spent among so many requests: what no table prices weighs on all
 of them. (32 requests of 96 tokens with a drafter that is always wrong took 1.04 of plain's time, now 1.01.)
@@ -37,8 +44,28 @@ LONGEST_WAIT = 32
 """Steps between such trials at most; each that fails doubles the wait."""
 
 
+class Savings:
+    """What drafts have gained in requests that needed it no more, in plain tokens; one per engine."""
+
+    __slots__ = ("balance",)
+
+    def __init__(self) -> None:
+        self.balance = 0.0
+
+    def put(self, gained: float) -> None:
+        """Add what is left over."""
+        self.balance = min(MOST_SAVED, self.balance + gained)
+
+    def take(self, wanted: float) -> float:
+        """Return as much of ``wanted`` as there is."""
+        taken = min(wanted, self.balance)
+        self.balance -= taken
+        return taken
+
+
 class Guard:
-    """The ledger of one request. ``balance``: what may still be lost, in plain tokens.
+    """The ledger of one request. ``balance``: what may still be lost, in plain tokens; ``owed``: what it has
+    taken from ``savings``, and not given back.
 
     ``fixed``, ``per_level``: what the drafter's own work costs at least, in one-row forwards; they count
     before it is asked. ``is_priced``: whether the table knows the drafter. ``is_silenced``: whether the last
@@ -51,15 +78,18 @@ class Guard:
         "_num_refused",
         "_per_level",
         "_prices",
+        "_savings",
         "_table",
         "_wait",
         "balance",
         "is_priced",
         "is_silenced",
+        "owed",
     )
 
-    def __init__(self, table: CostTable, drafter: str) -> None:
+    def __init__(self, table: CostTable, drafter: str, savings: Savings | None = None) -> None:
         self._table = table
+        self._savings = savings or Savings()
         cost = table.cost_of(drafter) if table.knows(drafter) else None
         self.is_priced = cost is not None
         self._fixed = cost.fixed if cost else 0.0
@@ -69,6 +99,7 @@ class Guard:
         self._num_refused = 0  # drafts in a row of which nothing was kept
         self._wait = 0
         self.balance = START
+        self.owed = 0.0
         self.is_silenced = False
 
     @property
@@ -111,11 +142,15 @@ class Guard:
             self._load = load
             self._prices = [self.cost(load, nodes, self.drafting(nodes)) for nodes in range(1, limit + 1)]
         nodes = limit if self._num_refused < PATIENCE else min(limit, 1)
-        balance = self.balance - (HELD_BACK if load.num_requests >= CROWD else 0.0)
-        while nodes and self._prices[nodes - 1] > balance:
+        means = self.balance + self._loan(load) - (HELD_BACK if load.num_requests >= CROWD else 0.0)
+        while nodes and self._prices[nodes - 1] > means:
             nodes -= 1
         self.is_silenced = limit > 0 and nodes == 0
         return nodes
+
+    def _loan(self, load: BatchLoad) -> float:
+        """Return what the savings have for this request; all that draft in this step may spend their share."""
+        return max(0.0, min(LOAN - self.owed, self._savings.balance)) / load.num_requests
 
     def settle(
         self, load: BatchLoad, nodes: int, drafting: float, committed: int, is_first: bool = False
@@ -136,4 +171,21 @@ class Guard:
 
     def earn(self, committed: int, gain: float = 0.0) -> None:
         """Add the share of ``committed`` tokens and what drafts have gained, in plain tokens."""
-        self.balance = min(CAP, self.balance + RATE * committed + gain)
+        balance = self.balance + RATE * committed + gain
+        if balance > CAP:
+            self._give_back(balance - CAP)
+            balance = CAP
+        elif balance < 0.0:
+            taken = self._savings.take(-balance)
+            self.owed += taken
+            balance += taken
+        self.balance = balance
+
+    def close(self) -> None:
+        """Leave what is left of the gains, not of the first loan, to later requests."""
+        self._give_back(max(0.0, self.balance - START))
+        self.balance = min(START, self.balance)
+
+    def _give_back(self, plain_tokens: float) -> None:
+        self._savings.put(plain_tokens)
+        self.owed = max(0.0, self.owed - plain_tokens)

@@ -18,6 +18,7 @@ from paceline.config import EngineConfig, SpecConfig
 from paceline.control.default_costs import CONSERVATIVE_COSTS
 from paceline.control.draft_clock import DraftClock
 from paceline.control.drift_watch import DriftWatch
+from paceline.control.guard import Savings
 from paceline.drafters.base import Drafter
 from paceline.engine import commit as committing
 from paceline.engine.accept import Acceptance, accept
@@ -70,12 +71,10 @@ class Engine:
         watch: DriftWatch | None = None,
         costs: CostTable = CONSERVATIVE_COSTS,
     ) -> None:
-        self.executor = executor
-        self.spec = spec
-        self.config = config
-        self._decoder = decoder
-        self._build_drafter = drafters
+        self.executor, self.spec, self.config = executor, spec, config
+        self._decoder, self._build_drafter = decoder, drafters
         self._drafters: dict[str, Drafter] = {}
+        self._savings = Savings()
         self._chance = chance
         self.watch = watch or DriftWatch()
         self.costs = costs
@@ -125,6 +124,7 @@ class Engine:
         if self._requests:
             raise ConfigError(f"{len(self._requests)} requests are running: finish or abort them first")
         self._drafters.clear()
+        self._savings = Savings()
 
     def clear_prefix_cache(self) -> None:
         """Forget what was computed for requests that have ended."""
@@ -152,8 +152,8 @@ class Engine:
         drafter = self.drafter(name)
         request = self._new_request(request_id, prompt, params, terms or QueueTerms())
         request.drafter_name = name
-        is_guarded = self.spec.is_guarded(name)
-        start_drafting(request, drafter, self.config, self.costs, is_guarded, len(self._requests))
+        savings = self._savings if self.spec.is_guarded(name) else None
+        start_drafting(request, drafter, self.config, self.costs, savings, len(self._requests))
         self._requests[request_id] = request
         self._deadlines.watch(request)
         self._scheduler.waiting.add(request)

@@ -178,6 +178,7 @@ class Request:
             return
         try:
             if self.pacing is not None:
+                self.pacing.guard.close()
                 self.pacing.tell_unseen(session)
             session.stop()
         except Exception:

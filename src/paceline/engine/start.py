@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline.config import EngineConfig
-from paceline.control.guard import Guard
+from paceline.control.guard import Guard, Savings
 from paceline.drafters.base import DraftContext, Drafter
 from paceline.engine.draft import Pacing
 from paceline.engine.patience import open_session
@@ -16,12 +16,13 @@ def start_drafting(
     drafter: Drafter,
     config: EngineConfig,
     costs: CostTable,
-    is_guarded: bool,
+    savings: Savings | None,
     num_others: int = 0,
 ) -> None:
     """Open a session of ``drafter``, unless the request may not draft; one that fails costs the drafts.
 
-    ``num_others``: requests that are there already.
+    ``savings``: of the engine's guarded requests, ``None`` for one that is not guarded. ``num_others``:
+    requests that are there already.
     """
     if request.draft_limit == 0 or drafter.name == "none":
         return
@@ -36,8 +37,8 @@ def start_drafting(
         min(num_others, config.max_num_requests - 1),
     )
     request.pacing = Pacing(
-        Guard(costs, drafter.name),
-        is_guarded,
+        Guard(costs, drafter.name, savings),
+        savings is not None,
         drafter.capabilities.is_adaptive,
         [] if config.record_decisions else None,
     )
