@@ -307,7 +307,6 @@ def built_drafter(name: str, vocab_size: int, table: CostTable, head: RecordedHe
         "recycle": lambda: RecycleDrafter(vocab_size),
         "prediction": PredictionDrafter,
         "auto": lambda: AutoDrafter(
-            vocab_size,
             AutoOptions(verify_cost=cost, ask_cost=table.cost_of("auto").fixed, eagle3=options),
             recorded,
         ),

@@ -27,30 +27,30 @@ def random_tokens(seed: int, count: int, vocab_size: int = 50_000) -> list[int]:
 
 def test_a_copied_prompt_is_drafted_at_full_width() -> None:
     prompt = random_tokens(1, 80)
-    steps = play(AutoDrafter(50_000).start(context(prompt)), prompt, prompt, 7)
+    steps = play(AutoDrafter().start(context(prompt)), prompt, prompt, 7)
     assert len(prompt) / len(steps) > 4
 
 
 def test_a_prediction_is_used() -> None:
     reply = random_tokens(2, 80)
-    session = AutoDrafter(50_000).start(context([1], prediction=reply))
+    session = AutoDrafter().start(context([1], prediction=reply))
     assert len(reply) / len(play(session, [1], reply, 7)) > 4
 
 
 def test_it_stays_silent_where_drafting_cannot_pay() -> None:
     prompt, reply = random_tokens(3, 100), random_tokens(4, 200)
-    steps = play(AutoDrafter(50_000, DEAR).start(context(prompt)), prompt, reply, 7)
+    steps = play(AutoDrafter(DEAR).start(context(prompt)), prompt, reply, 7)
     assert sum(len(step.draft) for step in steps) <= 2
 
 
 def test_it_comes_back_when_the_text_becomes_predictable() -> None:
     prompt = random_tokens(5, 100)
     reply = random_tokens(6, 100) + prompt
-    steps = play(AutoDrafter(50_000, DEAR).start(context(prompt)), prompt, reply, 7)
+    steps = play(AutoDrafter(DEAR).start(context(prompt)), prompt, reply, 7)
     # Even where a second row costs as much as a forward, a sure copy is drafted up to the budget … never:
     # with r(M) = M nothing can pay. With a flat curve it must come back within a few tokens.
     assert sum(len(step.draft) for step in steps) <= 2
-    steps = play(AutoDrafter(50_000).start(context(prompt)), prompt, reply, 7)
+    steps = play(AutoDrafter().start(context(prompt)), prompt, reply, 7)
     committed = sum(len(step.committed) for step in steps if len(step.draft) >= 7)
     assert committed > 70
 
@@ -62,15 +62,15 @@ def test_wrong_drafts_teach_caution() -> None:
     prompt = [token for a, b in pairs for token in (a, b, rng.randrange(50_000))]
     reply = [token for a, b in pairs for token in (a, b, rng.randrange(50_000))]
     options = AutoOptions(suffix=SuffixOptions(min_match=2))
-    steps = play(AutoDrafter(50_000, options).start(context(prompt)), prompt, reply, 7)
+    steps = play(AutoDrafter(options).start(context(prompt)), prompt, reply, 7)
     third = len(steps) // 3
     assert sum(len(s.draft) for s in steps[-third:]) < 0.7 * sum(len(s.draft) for s in steps[:third])
 
 
 @given(prompt=TOKENS, reply=TOKENS, budget=st.integers(0, 9))
 def test_decisions_are_a_function_of_the_history(prompt: list[int], reply: list[int], budget: int) -> None:
-    first = play(AutoDrafter(64).start(context(prompt)), prompt, reply, budget)
-    second = play(AutoDrafter(64).start(context(prompt)), prompt, reply, budget)
+    first = play(AutoDrafter().start(context(prompt)), prompt, reply, budget)
+    second = play(AutoDrafter().start(context(prompt)), prompt, reply, budget)
     assert first == second
 
 
@@ -78,7 +78,7 @@ def test_decisions_are_a_function_of_the_history(prompt: list[int], reply: list[
 def test_drafts_fit_the_budget_and_are_trees(
     prompt: list[int], reply: list[int], prediction: list[int], budget: int
 ) -> None:
-    play(AutoDrafter(64).start(context(prompt, prediction)), prompt, reply, budget)
+    play(AutoDrafter().start(context(prompt, prediction)), prompt, reply, budget)
 
 
 def test_a_step_costs_well_under_a_forward() -> None:
@@ -91,7 +91,7 @@ def test_a_step_costs_well_under_a_forward() -> None:
 
 def _step_seconds() -> float:
     prompt, reply = random_tokens(8, 600, 300), random_tokens(9, 300, 300)
-    session = AutoDrafter(50_000).start(context(prompt))
+    session = AutoDrafter().start(context(prompt))
     spent = 0.0
     for root, token in pairwise(reply):
         begin = time.process_time()

@@ -26,7 +26,7 @@ def opened(
 ) -> tuple[AutoDrafter, FakeHead]:
     head = FakeHead(TARGET, all_ids(TARGET), num_blocks=100, fail_at=fail_at)
     options = AutoOptions(cost or VerifyCost(), eagle3=Eagle3Options(step_cost=step_cost))
-    return AutoDrafter(TARGET.vocab_size, options, head_drafter(head, options.eagle3)), head
+    return AutoDrafter(options, head_drafter(head, options.eagle3)), head
 
 
 def start(drafter: AutoDrafter, prompt: list[int]) -> AutoSession:
@@ -176,7 +176,6 @@ def test_a_batch_too_full_for_any_draft_asks_nobody_and_lets_the_head_go() -> No
     assert len(session.propose(7)) == 0
     assert session.spent == 0.0
     assert not session.wants_states
-    assert not session.wants_top_tokens
     session.observe(StepObservation(tuple(PERIOD[1:]), 0))
     session.meet(BatchLoad())  # the others are done: what was written meanwhile is known
     assert session.propose(7).tree.tokens == tuple(PERIOD[:7])
@@ -241,14 +240,14 @@ def head_blocks_free(one: AutoSession, other: AutoSession, head: FakeHead) -> bo
 def test_cheap_sources_rest_where_the_head_alone_is_as_good() -> None:
     """They were judged against plain decoding: what they gave looked like a gain, but the head had it too."""
     drafter, _ = opened()
-    dear = AutoDrafter(TARGET.vocab_size, replace(drafter.options, ask_cost=0.1), drafter.head)
+    dear = AutoDrafter(replace(drafter.options, ask_cost=0.3), drafter.head)
     session = start(dear, [3, 1, 4])
     session.observe(told([3, 1, 4], [1], first=0))
     known, asked = [3, 1, 4, 1], []
     reply = written(known, 300)
     while reply:
         draft = session.propose(7)
-        asked.append(session.wants_top_tokens)
+        asked.append(session._is_asked)
         kept = min(accept(draft, reply), len(reply) - 1)
         committed, reply = reply[: kept + 1], reply[kept + 1 :]
         session.observe(told(known, committed, draft))

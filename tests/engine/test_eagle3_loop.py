@@ -106,7 +106,7 @@ def drafters_on(
     """Every way to draft with a head, each with its own cache, checked at each step."""
     plain = {name: head_drafter(head_like(head), options) for name, options in KINDS.items()}
     inner = head_drafter(head_like(head), TREE)
-    auto = AutoDrafter(executor.vocab_size, AutoOptions(verify_cost=CHEAP), inner)
+    auto = AutoDrafter(AutoOptions(verify_cost=CHEAP), inner)
     named = {name: CheckedDrafter(drafter, drafter.head.executor) for name, drafter in plain.items()}
     named["auto"] = CheckedDrafter(auto, inner.head.executor)
     return named, [*plain.values(), inner]

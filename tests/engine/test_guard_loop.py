@@ -108,7 +108,6 @@ class Listening:
 
 class ListeningSession:
     spent = 0.0
-    wants_top_tokens = False
     wants_states = False
     decision: Decision | None = None
 
@@ -165,7 +164,7 @@ def test_states_are_copied_no_longer_once_no_draft_came_of_them(load: BatchLoad,
 def test_what_was_said_in_a_full_batch_is_known_afterwards() -> None:
     """Sources that rest to the end of a request still hand its reply on to later ones."""
     dear = VerifyCost((1.0, 1.02, 1.05, 1.2, 1.4, 1.6, 1.8, 1.95, 3.5))
-    rig = rig_of({"auto": AutoDrafter(12, AutoOptions(dear))}, "auto", None, record_decisions=False)
+    rig = rig_of({"auto": AutoDrafter(AutoOptions(dear))}, "auto", None, record_decisions=False)
     for n in range(8):
         rig.engine.add_request(str(n), [n, 7, 5, 2, n, 3], PARAMS)
     done = rig.finish()
@@ -203,7 +202,7 @@ def test_a_session_that_only_says_it_adapts_ends_drafting_not_the_request() -> N
 def test_auto_decides_the_same_twice_and_keeps_its_reasons() -> None:
     runs = []
     for _ in range(2):
-        rig = rig_of({"auto": AutoDrafter(12)}, "auto", None)
+        rig = rig_of({"auto": AutoDrafter()}, "auto", None)
         for name in "ab":
             rig.engine.add_request(name, [ord(name) % 9 + 1, 1], PARAMS)
         done = rig.finish()
@@ -226,7 +225,7 @@ def test_auto_drafts_less_in_a_full_batch() -> None:
     """Identical requests that repeat themselves: alone they draft long, among thirty-two hardly."""
     shares = []
     for batch in (1, 32):
-        rig = rig_of({"auto": AutoDrafter(12)}, "auto", None)
+        rig = rig_of({"auto": AutoDrafter()}, "auto", None)
         for n in range(batch):
             rig.engine.add_request(str(n), [1, 2, 3, 4, 5] * 4, PARAMS)
         done = rig.finish()

@@ -199,7 +199,7 @@ def test_a_drafter_may_ask_for_a_few_states_more() -> None:
 
 def test_states_that_a_session_does_not_want_from_the_start_are_not_computed() -> None:
     class Declining(Asking):
-        wants_states = wants_top_tokens = False
+        wants_states = False
         rest, spent, decision = 0, 0.0, None
 
         def meet(self, load: BatchLoad) -> None:

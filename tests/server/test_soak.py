@@ -91,7 +91,7 @@ def crowded(served_model: Path, head_folder: Path) -> Iterator[Served]:
     )
     llm._ready_made |= {
         "suffix": SuffixDrafter(suffix),
-        "auto": AutoDrafter(llm.tokenizer.vocab_size, AutoOptions(suffix=suffix)),
+        "auto": AutoDrafter(AutoOptions(suffix=suffix)),
         "eagle3": Eagle3Drafter(head, options=free),
     }
     with serving(llm, max_queue=AT_ONCE) as served:

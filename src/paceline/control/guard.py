@@ -149,7 +149,7 @@ class Guard:
         return nodes
 
     def _loan(self, load: BatchLoad) -> float:
-        """Return what the savings have for this request; all that draft in this step may spend their share."""
+        """Return what the savings have for this request; others of the step may spend their shares."""
         return max(0.0, min(LOAN - self.owed, self._savings.balance)) / load.num_requests
 
     def settle(

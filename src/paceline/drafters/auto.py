@@ -1,14 +1,14 @@
 """The drafter that decides for itself: cheap sources first, mixed in one tree, silent where it does not pay.
 
-Each step it asks the caller's prediction (if there is one) and the suffix tree, and Token Recycling unless
-those two already fill the budget with likely tokens. A draft head (EAGLE-3), where there is one for the
-target, is asked when what it has promised of late beats what the cheap sources promise now, its own cost
-counted; while it is not asked its cache waits and catches up later in one pass. The candidates go into one
-tree; the verify cost curve, the rows the forward has already and the estimated path probabilities say how
-many of the best nodes give the most expected tokens per second, zero included. The estimates learn from every
-committed token, verified or not. Asking costs time too: sources that have not paid of late rest and are tried
-now and then. A decision depends on the request's tokens, the shared tables, the load of the batch with what
-the clock adds, and the cost table (docs/controller.md).
+Each step it asks the caller's prediction (if there is one) and the suffix tree. A draft head (EAGLE-3), where
+there is one for the target, is asked when what it has promised of late beats what the cheap sources promise
+now, its own cost counted, unless copies fill the budget with likely tokens already; while it is not asked its
+cache waits and catches up later in one pass. The candidates go into one tree; the verify cost curve, the rows
+the forward has already and the estimated path probabilities say how many of the best nodes give the most
+expected tokens per second, zero included. The estimates learn from every committed token, verified or not.
+Asking costs time too: sources that have not paid of late rest and are tried now and then. A decision depends on
+the request's tokens, the shared past replies, the load of the batch with what the clock adds, the cost table,
+and what the ledger allows (docs/controller.md).
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from paceline.drafters.auto_session import WHOLE, AutoSession
 from paceline.drafters.base import DraftContext, DrafterCapabilities
 from paceline.drafters.eagle3 import Eagle3Drafter
 from paceline.drafters.prediction import PredictionDrafter
-from paceline.drafters.recycle import RecycleDrafter
 from paceline.drafters.suffix import SuffixDrafter
 from paceline.records import BatchLoad
 
@@ -31,19 +30,16 @@ logger = logging.getLogger("paceline.drafters")
 
 
 class AutoDrafter:
-    """Opens :class:`AutoSession` objects over shared past replies, one shared successor table and one head.
+    """Opens :class:`AutoSession` objects over shared past replies and one head.
 
     ``head``: the draft head of the target, if it has one. When it fails, a warning says so once, and it is
     asked no more.
     """
 
-    def __init__(
-        self, vocab_size: int, options: AutoOptions | None = None, head: Eagle3Drafter | None = None
-    ) -> None:
+    def __init__(self, options: AutoOptions | None = None, head: Eagle3Drafter | None = None) -> None:
         self.options = options or AutoOptions()
         self._prediction = PredictionDrafter(self.options.prediction)
         self._suffix = SuffixDrafter(self.options.suffix)
-        self._recycle = RecycleDrafter(vocab_size, self.options.recycle)
         self._batches = BatchLimits(self.options.verify_cost, self.options.ask_cost)
         self.head = head
 
@@ -56,7 +52,6 @@ class AutoDrafter:
         layers = () if self.head is None else self.head.capabilities.state_layers
         return DrafterCapabilities(
             can_branch=True,
-            num_top_tokens=self.options.recycle.num_successors,
             state_layers=layers,
             is_adaptive=True,
         )
@@ -74,7 +69,6 @@ class AutoDrafter:
             self._batches,
             prediction,
             self._suffix.start(context),
-            self._recycle.start(context),
             head,
             self._head_failed,
             context.explain,

@@ -8,7 +8,6 @@ from paceline.config import Settings, check_bool, check_float
 from paceline.control.default_costs import HOST_COSTS
 from paceline.drafters.eagle3 import Eagle3Options
 from paceline.drafters.prediction import PredictionOptions
-from paceline.drafters.recycle import RecycleOptions
 from paceline.drafters.suffix import SuffixOptions
 from paceline.drafters.verify_cost import VerifyCost
 from paceline.errors import ConfigError
@@ -17,7 +16,6 @@ _PARTS: dict[str, type] = {
     "verify_cost": VerifyCost,
     "prediction": PredictionOptions,
     "suffix": SuffixOptions,
-    "recycle": RecycleOptions,
     "eagle3": Eagle3Options,
 }
 
@@ -27,7 +25,7 @@ class AutoOptions(Settings):
     """Options of ``auto`` and of the sources it asks.
 
     ``verify_cost``: the curve r(M) the node count is chosen by. ``confident``: when the least likely
-    candidate of prediction and suffix that fits the budget is at least this likely, recycling is not asked.
+    candidate of prediction and suffix that fits the budget is at least this likely, the head is not asked.
     ``ask_cost``: what asking the cheap sources and telling them the outcome costs, in one-row target
     forwards; where it does not pay of late they rest. ``eagle3``: for the draft head, if there is one; its
     nodes are chosen by ``verify_cost`` above. ``use_head``: whether the target's shipped head is used at all.
@@ -39,7 +37,6 @@ class AutoOptions(Settings):
     use_head: bool = True
     prediction: PredictionOptions = field(default_factory=PredictionOptions)
     suffix: SuffixOptions = field(default_factory=SuffixOptions)
-    recycle: RecycleOptions = field(default_factory=RecycleOptions)
     eagle3: Eagle3Options = field(default_factory=Eagle3Options)
 
     def __post_init__(self) -> None:

@@ -12,14 +12,13 @@ from paceline.drafters.auto_head import HeadSource
 from paceline.drafters.auto_options import AutoOptions
 from paceline.drafters.eagle3 import Eagle3Session
 from paceline.drafters.prediction import PredictionSession
-from paceline.drafters.recycle import RecycleSession
 from paceline.drafters.scored_tree import ScoredTree, corrected, graft, likeliest_leaf, merge_trees
 from paceline.drafters.suffix import SuffixSession
 from paceline.drafters.verify_cost import Choice
 from paceline.records import ALONE, EMPTY_DRAFT, BatchLoad, Draft, StepObservation
 from paceline.tree import ROOT
 
-CHEAP_SOURCES = ("prediction", "suffix", "recycle")
+CHEAP_SOURCES = ("prediction", "suffix")
 _SURE_LEAF = 0.3  # a path of the head that may begin a copy: less likely ones are not looked up
 _GO_ON, _BEGIN = 0.5, 2.0  # times min_gain: hysteresis
 WHOLE = 8  # nodes of a whole draft: the ledger or the end of the reply may allow fewer for a moment
@@ -50,7 +49,6 @@ class AutoSession:
         "_options",
         "_prediction",
         "_probing",
-        "_recycle",
         "_rest",
         "_suffix",
         "_unseen",
@@ -65,7 +63,6 @@ class AutoSession:
         batches: BatchLimits,
         prediction: PredictionSession | None,
         suffix: SuffixSession,
-        recycle: RecycleSession,
         head: Eagle3Session | None,
         head_failed: Callable[[Exception], None],
         explain: bool = False,
@@ -75,7 +72,6 @@ class AutoSession:
         self._batches = batches
         self._prediction = prediction
         self._suffix = suffix
-        self._recycle = recycle
         self._head = HeadSource(head, head_failed)
         self._explain = explain
         self._decision: Decision | None = None
@@ -89,11 +85,6 @@ class AutoSession:
         self._offers: list[tuple[str, ScoredTree]] = []
         self.estimates = {name: DepthEstimates() for name in CHEAP_SOURCES}
         self.spent = 0.0
-
-    @property
-    def wants_top_tokens(self) -> bool:
-        """Recycling learns from them, while the cheap sources are not resting."""
-        return self._is_asked
 
     @property
     def rest(self) -> int:
@@ -167,7 +158,6 @@ class AutoSession:
         if self._prediction is not None:
             self._prediction.stop()
         self._suffix.stop()
-        self._recycle.stop()
         self._head.drop()
 
     def _ask_cheap(self, budget: int) -> tuple[ScoredTree, Choice, bool]:
@@ -184,9 +174,7 @@ class AutoSession:
         if self._prediction is not None:
             trees.insert(0, self._offer("prediction", self._prediction.grow(limit)))
         tree = merge_trees(trees, limit)
-        if len(tree) >= limit and tree.paths[-1] >= self._options.confident:
-            return tree, True
-        return merge_trees([tree, self._offer("recycle", self._recycle.grow(limit))], limit), False
+        return tree, len(tree) >= limit and tree.paths[-1] >= self._options.confident
 
     def _offer(self, name: str, tree: ScoredTree) -> ScoredTree:
         """Remember what a source promised; return it as far as this request has borne it out."""
@@ -250,7 +238,6 @@ class AutoSession:
         if self._prediction is not None:
             self._prediction.observe(step)
         self._suffix.observe(step)
-        self._recycle.observe(step)
 
     def _catch_up(self) -> None:
         """Tell the cheap sources what was written while they rested."""

@@ -90,11 +90,10 @@ class DraftSession(Protocol):
 class AdaptiveSession(DraftSession, Protocol):
     """A session that chooses how much to draft by what the forward holds already.
 
-    ``spent``: what drafting has cost in this step, in one-row target forwards. ``wants_top_tokens``: whether
-    the target's best successors are worth computing for it now. ``wants_states``: whether it still wants the
-    hidden states that its capabilities name; once it does not, it gets none for the rest of the request.
-    ``decision``: what it chose last and why;
-    ``None`` unless :attr:`DraftContext.explain` was set. ``rest``: steps to come in which it need be neither
+    ``spent``: what drafting has cost in this step, in one-row target forwards. ``wants_states``: whether
+    it still wants the hidden states that its capabilities name; once it does not, it gets none for the rest
+    of the request. ``decision``: what it chose last and why; ``None`` unless
+    :attr:`DraftContext.explain` was set. ``rest``: steps to come in which it need be neither
     asked nor told; one observation then tells what was committed in all of them.
     """
 
@@ -102,9 +101,6 @@ class AdaptiveSession(DraftSession, Protocol):
 
     @property
     def rest(self) -> int: ...
-
-    @property
-    def wants_top_tokens(self) -> bool: ...
 
     @property
     def wants_states(self) -> bool: ...

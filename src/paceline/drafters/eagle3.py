@@ -112,11 +112,6 @@ class Eagle3Session:
         self.spent = 0.0
 
     @property
-    def wants_top_tokens(self) -> bool:
-        """A head asks for states, not for successors."""
-        return False
-
-    @property
     def rest(self) -> int:
         """None: it wants each step's states."""
         return 0

@@ -90,7 +90,7 @@ def build_drafter(
     if argument:
         raise ConfigError(f"drafter={spec!r}: {name!r} takes nothing after a colon; valid: {_usage()}")
     if name == "auto":
-        return _auto(target.vocab_size, num_draft_tokens, load_head, costs, given)
+        return _auto(num_draft_tokens, load_head, costs, given)
     return _cheap_drafter(name, target.vocab_size, num_draft_tokens, given)
 
 
@@ -112,7 +112,6 @@ def _cheap_drafter(name: str, vocab_size: int, num_draft_tokens: int, given: dic
 
 
 def _auto(
-    vocab_size: int,
     num_draft_tokens: int,
     load_head: LoadHead | None,
     costs: CostTable | None,
@@ -136,7 +135,7 @@ def _auto(
     except (PacelineError, OSError) as error:
         logger.warning("the shipped draft head cannot be used; auto goes on without it: %s", error)
         drafter = None
-    return AutoDrafter(vocab_size, auto, drafter)
+    return AutoDrafter(auto, drafter)
 
 
 def _head_options(head: Eagle3Head, costs: CostTable | None, given: dict[str, Any]) -> Eagle3Options:

@@ -143,7 +143,7 @@ def observe(
     path = acceptance.path[: len(committed)]
     tokens: IntArray | None = None
     top: IntArray | None = None
-    if request.num_top_tokens and (request.pacing is None or request.pacing.wants_top_tokens):
+    if request.num_top_tokens:
         tokens = np.array((root, *draft.tree.tokens), dtype=np.int32)
         top = kernels.top_ids(verified.logits, request.num_top_tokens)
     step = StepObservation(committed, len(path), draft, tokens, top, kept_states(plan, path, verified))

@@ -42,7 +42,7 @@ class Pacing:
     while it was not asked, which it is told of before it is asked again. ``num_silent``: steps in a row
     without a draft; ``is_at_rest``: whether nobody was asked in the last one. The others are of the present
     step;
-    ``wants_top_tokens``, ``wants_states``, ``spent`` and ``decision`` as in an adaptive session;
+    ``wants_states``, ``spent`` and ``decision`` as in an adaptive session;
     ``table_steps``: cost of its draft by the table alone, in plain steps.
     """
 
@@ -58,7 +58,6 @@ class Pacing:
     num_silent: int = 0
     is_at_rest: bool = True
     is_asked: bool = False
-    wants_top_tokens: bool = True
     wants_states: bool = True
     spent: float = 0.0
     table_steps: float = 0.0
@@ -74,15 +73,13 @@ class Pacing:
         if self.rest or is_timed:
             self.rest = max(0, self.rest - 1)
             self.budget = self.num_refused = 0
-            self.is_asked, self.wants_top_tokens = False, not self.is_adaptive
-            self.spent, self.decision = 0.0, _TIMED if is_timed else None
+            self.is_asked, self.spent, self.decision = False, 0.0, _TIMED if is_timed else None
             return 0
         self.budget = self.guard.room(budget, load) if self.is_guarded else budget
         self.num_refused = budget - self.budget
         self.is_asked = self.budget > 0
         if self.is_guarded and self.num_silent >= patience(load.num_requests):
             self.wants_states = False  # it costs every request of the batch the copies; nothing came of them
-        self.wants_top_tokens = not self.is_adaptive
         self.spent, self.decision = 0.0, None
         return self.budget
 
@@ -97,7 +94,6 @@ class Pacing:
         adaptive.meet(self.load)
         draft = adaptive.propose(self.budget)
         self.spent, self.decision = adaptive.spent, adaptive.decision
-        self.wants_top_tokens = adaptive.wants_top_tokens
         self.heed_states(session)
         self.rest = adaptive.rest
         return draft

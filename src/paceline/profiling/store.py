@@ -19,8 +19,9 @@ from paceline.theory.cost_table import CostTable
 
 logger = logging.getLogger("paceline.profiling")
 
-FORMAT = 3
-"""2: r(M) of whole steps, not of bare forwards. 3: the spread. Older ones are measured again."""
+FORMAT = 4
+"""2: r(M) of whole steps, not of bare forwards. 3: the spread. 4: ``auto`` without recycling. Older ones are
+measured again."""
 BUSY_SPREAD = 0.25
 """Spread from which on the machine counts as busy: 0.05 when quiet, 0.7 where two programs share cores."""
 MOST_TRIES = 3
