@@ -6,9 +6,9 @@ now, its own cost counted, unless copies fill the budget with likely tokens alre
 cache waits and catches up later in one pass. The candidates go into one tree; the verify cost curve, the rows
 the forward has already and the estimated path probabilities say how many of the best nodes give the most
 expected tokens per second, zero included. The estimates learn from every committed token, verified or not.
-Asking costs time too: sources that have not paid of late rest and are tried now and then. A decision depends on
-the request's tokens, the shared past replies, the load of the batch with what the clock adds, the cost table,
-and what the ledger allows (docs/controller.md).
+Asking costs time too: sources that have not paid of late rest and are tried now and then. A decision depends
+on the request's tokens, the shared past replies, the load of the batch with what the clock adds, the cost
+table, and what the ledger allows (docs/controller.md).
 """
 
 from __future__ import annotations
