@@ -8,7 +8,7 @@
 included, both answering in turns of a few steps: our workloads (greedy, to the end token), random text, all
 workloads mixed at temperature 1 and 1.5 without seeds, and a guarded drafter that is always wrong (each to
 the cap). *fixed*: per workload all of
-{drafter} × k ∈ 1 … 8 are screened with two prompts; the best three and ``auto`` then answer again in turns.
+{drafter} × k ∈ 1 … 8 are screened with two prompts; each drafter's best and ``auto`` answer again in turns.
 
 One process, one set of weights, drafters that know nothing when a batch begins. Each case is written to the
 JSON file as soon as it is done; a later call goes on with what is missing. ``guard`` takes about 8 minutes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -75,6 +75,19 @@ def test_a_right_drafter_drafts_on() -> None:
     reply = rig.finish()["r"]
     assert reply.metrics.tokens_per_step > 6
     assert slowdown(reply.steps) < 0.4
+
+
+def test_guarded_requests_of_an_engine_share_their_savings() -> None:
+    """Who is not guarded neither saves nor spends; a drafter that is forgotten takes its gains along."""
+    executor = FakeExecutor(num_blocks=2048)
+    drafters = {**scripted(oracle_script(executor)), "auto": ScriptedDrafter(oracle_script(executor))}
+    rig = rig_of(drafters, "scripted", guard=None)
+    for number, (drafter, saved) in enumerate((("scripted", False), ("auto", True))):
+        rig.engine.add_request(str(number), [3, 1], replace(PARAMS, drafter=drafter))
+        rig.finish()
+        assert (rig.engine._savings.balance > START) == saved
+    rig.engine.forget_drafters()
+    assert rig.engine._savings.balance == 0.0
 
 
 def test_only_auto_is_guarded_unless_asked_for() -> None:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from paceline.control.guard import Guard
+from paceline.control.guard import Guard, Savings
 from paceline.records import ALONE, BatchLoad
 from paceline.theory.cost_table import CostTable
 
@@ -38,9 +38,10 @@ def play_guarded(
     nodes: int = 7,
     drafter: str = "scripted",
     load: BatchLoad = ALONE,
+    savings: Savings | None = None,
 ) -> Played:
     """Run one guarded request with a drafter that always drafts as much as it may, right or wrong."""
-    guard = Guard(table, drafter)
+    guard = Guard(table, drafter, savings)
     costs: list[float] = []
     drafted: list[int] = []
     while len(costs) < num_tokens:
@@ -52,6 +53,7 @@ def play_guarded(
         cost = guard.settle(load, count, guard.drafting(count) if count else 0.0, committed)
         costs += [(1.0 + cost) / committed] * committed
         drafted.append(count)
+    guard.close()
     return Played(costs[:num_tokens], drafted)
 
 

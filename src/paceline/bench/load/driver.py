@@ -72,7 +72,17 @@ def run_load(
     Raises ``EndpointError`` when the server is not there, is no OpenAI-compatible one, or when every request
     of a point fails; single failures are counted.
     """
-    return asyncio.run(_run(endpoint, prompts, settings, model, api_key, progress))
+    with asyncio.Runner(loop_factory=_light_loop()) as runner:
+        return runner.run(_run(endpoint, prompts, settings, model, api_key, progress))
+
+
+def _light_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop's, where it is installed: the client takes less from a server on the same cores."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 async def _run(
