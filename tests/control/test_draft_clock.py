@@ -39,6 +39,19 @@ def test_it_finds_what_drafts_cost(true: Surcharge, noise: float) -> None:
     assert clock.surcharge.on(0.5) == pytest.approx(true.on(0.5), rel=0.15 + noise)
 
 
+def test_drafts_may_be_cheaper_than_the_table_for_a_request_alone() -> None:
+    """The profile was of an hour in which rows were quick and arithmetic slow; in the next, drafts cost 0.6 of
+    it, and a fit that stopped at 0.75 kept drafts short: 0.92 of the speed of a fixed `suffix`. But batches
+    that believed it drafted more than paid.
+    """
+    clock = DraftClock()
+    play(clock, mixed(800), Surcharge(0.0, 0.6), noise=0.05)
+    assert clock.surcharge.factor == pytest.approx(0.6, abs=0.15)
+    assert clock.in_batches.factor == 1.0
+    play(clock, mixed(800), Surcharge(0.0, 2.0))
+    assert clock.in_batches == clock.surcharge
+
+
 def test_moods_of_the_machine_do_not_matter_as_long_as_plain_steps_feel_them_too() -> None:
     clock = DraftClock()
     for plain in (0.002, 0.005) * 4:

@@ -139,7 +139,9 @@ def propose_all(plans: Sequence[Plan], vocab_size: int, clock: DraftClock | None
 
     ``clock``: what it has heard is added to the costs, and what it would like to hear next is heeded.
     """
-    surcharge = NO_SURCHARGE if clock is None else clock.surcharge
+    surcharge = NO_SURCHARGE
+    if clock is not None:
+        surcharge = clock.surcharge if len(plans) == 1 else clock.in_batches
     is_plain_wanted = clock is not None and clock.wants_plain and _is_alone(plans)
     num_rows = sum(plan.num_pending for plan in plans)
     drafts: list[Draft] = []
