@@ -81,10 +81,10 @@ def test_what_rows_cost_outside_the_forward_is_part_of_their_price(monkeypatch: 
 
 
 def test_short_caches_get_fewer_widths_and_none_is_an_error() -> None:
-    rows, context = verify_curve._affordable(1e-6, 1.0, 300)
-    assert (rows[-1], context) == (32, 128)
+    rows, context = verify_curve._affordable(1e-6, 1.0, 450)
+    assert (rows[-1], context) == (64, 128)
     rows, context = verify_curve._affordable(1e-6, 1.0, 60)
-    assert rows[-1] < 32
+    assert rows[-1] < 64
     assert context + tokens_written(rows) + max(rows) <= 60
     with pytest.raises(ConfigError, match="3 tokens is too small"):
         verify_curve._affordable(1e-6, 1.0, 3)

@@ -95,9 +95,8 @@ class _Run:
         self._drafter = ScriptedDrafter(self._draft, DrafterCapabilities())
         drafters: dict[str, Drafter] = {"none": NoneDrafter(), "rows": self._drafter}
         timed = cast(Executor, self._timed)
-        self._engine = Engine(
-            timed, decoder, (), drafters.__getitem__, SpecConfig("none"), EngineConfig(room)
-        )
+        config = EngineConfig(room, max_draft_rows=max(rows))
+        self._engine = Engine(timed, decoder, (), drafters.__getitem__, SpecConfig("none"), config)
         self._vocab_size = executor.vocab_size
         self._prompt: list[int] = np.random.default_rng(0).integers(0, self._vocab_size, context).tolist()
         self._drafting = SamplingParams(

@@ -100,7 +100,7 @@ def _chart(profile: Profile, plans: Sequence[tuple[str, DraftPlan]], palette: Pa
         f"{len(curve)} measured points from 1 row to {last[0]} rows at {last[1]:.2f}. {said}.",
         [Line(0, points)],
         ("rows of a forward, M", "r(M)"),
-        x_ticks=[float(m) for m, _ in curve if m in (1, 4, 8, 12, 16, 24, 32)],
+        x_ticks=[float(m) for m, _ in curve if m in (1, 4, 8, 16, 24, 32, 48, 64)],
         highlights=rings,
     )
     return Chart(_name(profile), svg, palette.legend(name for name, _ in plans))
