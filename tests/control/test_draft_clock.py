@@ -40,9 +40,9 @@ def test_it_finds_what_drafts_cost(true: Surcharge, noise: float) -> None:
 
 
 def test_drafts_may_be_cheaper_than_the_table_for_a_request_alone() -> None:
-    """The profile was of an hour in which rows were quick and arithmetic slow; in the next, drafts cost 0.6 of
-    it, and a fit that stopped at 0.75 kept drafts short: 0.92 of the speed of a fixed `suffix`. But batches
-    that believed it drafted more than paid.
+    """The profile was of an hour in which rows were quick and arithmetic slow; in the next, drafts cost 0.6
+    of it, and a fit that stopped at 0.75 kept drafts short: 0.92 of the speed of a fixed `suffix`. But
+    batches that believed it drafted more than paid.
     """
     clock = DraftClock()
     play(clock, mixed(800), Surcharge(0.0, 0.6), noise=0.05)

@@ -42,7 +42,7 @@ Row = Callable[[], FloatArray]
 Setting = Literal["auto", "off"] | Path
 
 # Seconds of each part; together with loading and the first warm forwards they stay under ten.
-_FORWARD_SECONDS, _CHEAP_SECONDS, _PART_SECONDS = 3.2, 0.25, 1.2
+_FORWARD_SECONDS, _CHEAP_SECONDS, _PART_SECONDS = 3.6, 0.25, 1.2
 _SCRATCH_BYTES = 64 << 20
 
 

@@ -31,6 +31,7 @@ from paceline.sampling.params import SamplingParams
 
 _MOST_TURNS = 40
 _LEAST_TURNS = 2
+_FAR, _FAR_TURNS = 17, 3  # wider steps than this are timed in every third turn: they take half of its time
 _SETTLING = 3  # steps of one row that still feel what was before them
 
 
@@ -62,13 +63,15 @@ def measure_steps(
     """Time steps with each of ``rows`` rows behind ``context`` tokens and more, about ``seconds`` long.
 
     A turn takes them in order, every second turn backwards. Where 1 comes several times, in a row, only the
-    later ones count. ``executor`` is used by nobody else and has room for
-    ``context + tokens_written(rows) + max(rows)`` slots.
+    later ones count. Far widths come in every third turn. ``executor`` is used by nobody else and has room
+    for ``context + tokens_written(rows) + max(rows)`` slots.
     """
     run = _Run(executor, decoder, rows, context)
     begin = time.perf_counter()
+    near = tuple(m for m in rows if m <= _FAR)
     for turn in range(_MOST_TURNS):
-        run.turn(rows if turn % 2 == 0 else rows[::-1])
+        widths = near if turn % _FAR_TURNS else rows
+        run.turn(widths if turn % 2 == 0 else widths[::-1])
         spent = time.perf_counter() - begin
         progress(min(1.0, max((turn + 1) / _MOST_TURNS, spent / seconds)))
         if spent >= seconds and turn + 1 >= _LEAST_TURNS:

@@ -19,9 +19,8 @@ from typing import Any
 from paceline.errors import ConfigError, nearest_name
 
 MEASURED_ROWS: tuple[int, ...] = (*range(1, 18), 20, 24, 32, 33, 36, 48, 64)
-"""Row counts a profile measures: each width the native kernels treat differently, and far ones on both sides of
-the steps: kernels take 16 rows at a time, so that r(24) and r(32) lie close together and r(33) well above them.
-"""
+"""Row counts a profile measures: each width the native kernels treat differently, and far ones on both sides
+of the steps: kernels take 16 rows at a time, so r(24) and r(32) lie close together and r(33) well above."""
 
 
 @dataclass(frozen=True, slots=True)
