@@ -11,8 +11,8 @@ the cap). *fixed*: per workload all of
 {drafter} × k ∈ 1 … 8 are screened with two prompts; each drafter's best and ``auto`` answer again in turns.
 
 One process, one set of weights, drafters that know nothing when a batch begins. Each case is written to the
-JSON file as soon as it is done; a later call goes on with what is missing. ``guard`` takes about 8 minutes
-with SmolLM2-135M on two cores, ``fixed`` about 6.
+JSON file as soon as it is done; a later call goes on with what is missing. ``guard`` takes about 13 minutes
+with SmolLM2-135M on two cores, ``fixed`` about 16.
 """
 
 from __future__ import annotations
