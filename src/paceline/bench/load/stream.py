@@ -14,6 +14,7 @@ import httpx2
 from paceline.bench.load import failures
 from paceline.bench.load.events import EventReader
 from paceline.bench.load.failures import ReplyError, failed_status, failed_transport, quote
+from paceline.bench.load.local import COLLECT, Arrival
 
 CountedBy = Literal["usage", "timings", "chunks"]
 DONE = b"[DONE]"
@@ -127,13 +128,12 @@ async def stream_reply(
     Raises ``ReplyError``.
     """
     sent = time.perf_counter() if due is None else due
-    arrived: list[tuple[float, bytes]] = []
+    arrived: list[Arrival] = []
     broken: Exception | None = None
     try:
         async with asyncio.timeout(timeout), client.stream("POST", url, json=dict(body)) as response:
             await _check_answer(response)
-            async for data in response.aiter_bytes():
-                arrived.append((time.perf_counter(), data))  # noqa: PERF401 (a failure would take all along)
+            await _collect(response, arrived)
     except (httpx2.HTTPError, httpx2.StreamError, OSError) as error:
         broken = error
     reader = _read(arrived)
@@ -143,7 +143,17 @@ async def stream_reply(
     return reader.reply(sent)
 
 
-def _read(arrived: Iterable[tuple[float, bytes]]) -> _Reader:
+async def _collect(response: httpx2.Response, arrived: list[Arrival]) -> None:
+    """Append the pieces of a stream as they come, also when it breaks off."""
+    collect = response.extensions.get(COLLECT)
+    if collect is not None and "content-encoding" not in response.headers:
+        await collect(arrived)
+        return
+    async for data in response.aiter_bytes():
+        arrived.append((time.perf_counter(), data))  # noqa: PERF401 (a failure would take all along)
+
+
+def _read(arrived: Iterable[Arrival]) -> _Reader:
     """Understand a reply once it is there: a client on the server's own cores slows down what it measures."""
     reader, events = _Reader(), EventReader()
     for at, data in arrived:
