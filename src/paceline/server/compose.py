@@ -101,12 +101,10 @@ class Composer:
         opening = b"".join(self._opening())
         try:
             async for steps in self.job.steps():
-                frames = [data for part, step in steps for data in self._frames(part, step)]
-                if opening:
-                    frames.insert(0, opening)
-                    opening = b""
-                if frames:
-                    yield b"".join(frames)
+                data = opening + b"".join([frame for part, step in steps for frame in self._frames(part, step)])
+                opening = b""
+                if data:
+                    yield data
         except ApiError as error:
             yield frame(error.body) + DONE
             return
@@ -179,6 +177,10 @@ class Composer:
         return frame(last) + DONE
 
     @cached_property
+    def _runs_usage(self) -> bool:
+        return self.request.wants_running_usage
+
+    @cached_property
     def _is_plain(self) -> bool:
         """Whether chunks before the end differ in nothing but their text and the usage so far."""
         return not (self.needs_pieces or self.request.return_token_ids) and self.use is None
@@ -188,18 +190,24 @@ class Composer:
 
         It runs for each piece of each stream, on cores that the forward wants.
         """
-        before, behind = self._around_text(part)
-        if self.request.wants_running_usage:
-            behind += as_json(self._usage(ended=False)) + "}"
-        return filled(before, text, behind)
+        before, behind = self._around.get(part.index) or self._around_text(part)
+        return filled(before, text, behind + self._running_usage() if self._runs_usage else behind)
+
+    def _running_usage(self) -> str:
+        """Return the usage so far, and the end of the chunk."""
+        parts = self.job.parts
+        if len(parts) > 1:
+            return as_json(self._usage(ended=False)) + "}"
+        prompt, output = len(parts[0].prompt), parts[0].num_tokens
+        return (
+            f'{{"prompt_tokens":{prompt},"completion_tokens":{output},"total_tokens":{prompt + output}}}}}'
+        )
 
     def _around_text(self, part: Part) -> tuple[str, str]:
-        found = self._around.get(part.index)
-        if found is None:
-            data = self._chunk_data(part, self._delta(part, PLACE))
-            running = data.pop("usage", None) if self.request.wants_running_usage else None
-            before, behind = around_place(data)
-            found = self._around[part.index] = before, behind[:-1] + ',"usage":' if running else behind
+        data = self._chunk_data(part, self._delta(part, PLACE))
+        running = data.pop("usage", None) if self._runs_usage else None
+        before, behind = around_place(data)
+        found = self._around[part.index] = before, behind[:-1] + ',"usage":' if running else behind
         return found
 
     def _chunk(

@@ -53,7 +53,7 @@ class Gate:
         headers = {name.lower(): value for name, value in scope["headers"]}
         answer = _Answer(send, _request_id(headers))
         state = scope.setdefault("state", {})
-        state |= {"request_id": answer.request_id, "arrived": time.monotonic(), "log": {}}
+        state |= {"request_id": answer.request_id, "arrived": time.monotonic(), "log": {}, "send": send}
         try:
             state["client"] = self._client(scope, headers)
             if scope["method"] == "POST":

@@ -79,6 +79,7 @@ class Metrics:
         self._thread = thread
         self._workloads: set[str] = set()
         self._prefix_seen = (0, 0)
+        self._new_tokens = 0
         self._alarms_seen = 0
         self._make_counters()
         self._make_histograms()
@@ -179,7 +180,9 @@ class Metrics:
         return ours + generate_latest(also)
 
     def _follow_load(self) -> None:
-        """Take over what the engine counts itself."""
+        """Take over what the engine counts itself, and what is counted for each piece of each stream."""
+        self._tokens.inc(self._new_tokens)
+        self._new_tokens = 0
         load = self._thread.load
         queries, hits = self._prefix_seen
         self._prefix_queries.inc(load.num_prefix_queries - queries)
@@ -196,14 +199,14 @@ class Metrics:
     def count_step(self, job: Job, part: Part, step: StepOutput, now: float) -> None:
         """Count the tokens of one step, when they reach the event loop."""
         number = len(step.token_ids)
-        self._tokens.inc(number)
-        if number and part.last_step is None:
-            self._ttft.observe(now - job.arrived)
-        elif number and part.last_step is not None:
-            gap = now - part.last_step
-            self._step_gap.observe(gap, 1)
-            self._token_gap.observe(gap / number, number)
         if number:
+            self._new_tokens += number
+            if part.last_step is None:
+                self._ttft.observe(now - job.arrived)
+            else:
+                gap = now - part.last_step
+                self._step_gap.observe(gap, 1)
+                self._token_gap.observe(gap / number, number)
             part.last_step = now
         if step.completion is not None:
             self.count_end(step.completion, job.workload, now - job.arrived)
