@@ -101,8 +101,8 @@ class Composer:
         opening = b"".join(self._opening())
         try:
             async for steps in self.job.steps():
-                data = opening + b"".join([frame for part, step in steps for frame in self._frames(part, step)])
-                opening = b""
+                frames = [data for part, step in steps for data in self._frames(part, step)]
+                data, opening = opening + b"".join(frames), b""
                 if data:
                     yield data
         except ApiError as error:
@@ -199,9 +199,7 @@ class Composer:
         if len(parts) > 1:
             return as_json(self._usage(ended=False)) + "}"
         prompt, output = len(parts[0].prompt), parts[0].num_tokens
-        return (
-            f'{{"prompt_tokens":{prompt},"completion_tokens":{output},"total_tokens":{prompt + output}}}}}'
-        )
+        return f'{{"prompt_tokens":{prompt},"completion_tokens":{output},"total_tokens":{prompt + output}}}}}'
 
     def _around_text(self, part: Part) -> tuple[str, str]:
         data = self._chunk_data(part, self._delta(part, PLACE))

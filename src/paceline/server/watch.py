@@ -59,8 +59,8 @@ class EventStream(Response):
             await asyncio.gather(task, watch, return_exceptions=True)
 
     async def _send_all(self, send: Send, send_body: Send) -> None:
-        """``send_body``: the gate's own, for nothing that wraps an application looks at bodies, and each piece
-        would pass it all, on cores that the forward wants.
+        """``send_body``: the gate's own. Nothing that wraps the application looks at bodies, and each piece
+        would pass through it all, on cores that the forward wants.
         """
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         async for frames in self._frames:
