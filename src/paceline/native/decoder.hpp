@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -145,6 +146,7 @@ class Decoder {
   };
   struct Item {  // attention work: some heads of a run of rows, one chunk of positions (all when chunk < 0)
     int run, kv_head, head, chunk;
+    int share, chunks;  // which of the runs' heads, and how many items they are shared out in
   };
   struct Run {  // consecutive rows of one sequence that attention serves together
     int row, rows;
@@ -171,7 +173,7 @@ class Decoder {
   void layer(ThreadState& s, int l);
   void attention(ThreadState& s, int l);
   void attend_run(ThreadState& s, int l, const Item& item);
-  void collect(ThreadState& s, int l, int row, float* out);
+  void collect(ThreadState& s, int l, const Item& item);
   float* partial_at(int row, int head, int chunk);
   void list_items(int l, std::vector<Item>& items) const;
   void rotate_and_store(const Layer& w, int l, int row, int head);
@@ -212,7 +214,8 @@ class Decoder {
   bool reads_last_ = true;  // somebody wants what the last layer gives, not only its keys and values
   int active_ = 1;  // threads of this pass
   Crowding crowding_;
-  bool split_ = false;       // attention is shared out by chunks, and merged when all are done
+  bool split_ = false;       // attention is shared out by chunks, and merged by who does the last of them
+  std::vector<std::atomic<int>> chunks_done_;  // per share, then
   bool replicated_ = false;  // each thread prepares all rows for itself: no barrier, for a few rows
   std::vector<ThreadState> threads_;
   std::vector<SharedWork> work_;

@@ -48,6 +48,9 @@ void Decoder::attention(ThreadState& s, int l) {
     t.out_stride = static_cast<std::int64_t>(most_chunks_) * (2 + padded_dim_);
     for (int r = 0; r < t.rows; ++r) t.row[r].out = partial_at(runs_[item.run].row + r, head, item.chunk);
     k_.attend(t, item.chunk);
+    if (chunks_done_[item.share].fetch_add(1, std::memory_order_acq_rel) + 1 < item.chunks) return;
+    chunks_done_[item.share].store(0, std::memory_order_relaxed);  // for the next layer, behind a barrier
+    collect(s, l, item);
   });
   warm(s, *model_->layers[l].o);
   sync(s, kAttention);
@@ -84,14 +87,19 @@ void Decoder::attend_run(ThreadState& s, int l, const Item& item) {
   }
 }
 
-// Merges the chunks a row's attention was shared out to.
-void Decoder::collect(ThreadState& s, int l, int row, float* out) {
+// Merges the chunks that attention of an item's rows and heads was shared out to.
+void Decoder::collect(ThreadState& s, int l, const Item& item) {
   const Spec& m = model_->spec;
-  const int first = first_visible(l, row) / kChunkPositions, last = batch_.position(row) / kChunkPositions;
-  for (int head = 0; head < m.heads; ++head) {
-    std::memcpy(s.partial.data(), partial_at(row, head, first), sizeof(float) * (2 + padded_dim_));
-    for (int c = first + 1; c <= last; ++c) k_.merge(s.partial.data(), partial_at(row, head, c), padded_dim_);
-    k_.finish(s.partial.data(), m.head_dim, out + head * m.head_dim);
+  const Run& run = runs_[item.run];
+  const int group = m.heads / m.kv_heads, count = std::min(heads_per_task(), group - item.head);
+  for (int row = run.row; row < run.row + run.rows; ++row) {
+    const int first = first_visible(l, row) / kChunkPositions, last = batch_.position(row) / kChunkPositions;
+    float* out = attended_.data() + static_cast<std::size_t>(row) * widest_;
+    for (int head = item.kv_head * group + item.head, end = head + count; head < end; ++head) {
+      float* merged = partial_at(row, head, first);
+      for (int c = first + 1; c <= last; ++c) k_.merge(merged, partial_at(row, head, c), padded_dim_);
+      k_.finish(merged, m.head_dim, out + head * m.head_dim);
+    }
   }
 }
 

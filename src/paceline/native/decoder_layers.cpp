@@ -202,12 +202,7 @@ void Decoder::layer(ThreadState& s, int l) {
   if (l + 1 == layers_ && !reads_last_) return;
   attention(s, l);
   const Needs o_needs = needs({w.o.get()});
-  if (split_) {
-    for_rows(s, batch_.rows, [&](int r) { collect(s, l, r, rows + r * widest_); });
-    pack(s, rows, widest_, m.heads * m.head_dim, o_needs);
-  } else {
-    pack(s, attended_.data(), widest_, m.heads * m.head_dim, o_needs);
-  }
+  pack(s, attended_.data(), widest_, m.heads * m.head_dim, o_needs);
   product(s, *w.o, y_.data(), m.hidden);
   warm(s, *w.gate);
   warm(s, *w.up);

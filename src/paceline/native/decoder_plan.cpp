@@ -36,27 +36,34 @@ int Decoder::heads_per_task() const {
 // One item per run, key/value head and piece of its query heads; few rows are shared out by chunks as well.
 void Decoder::list_items(int l, std::vector<Item>& items) const {
   const Spec& m = model_->spec;
+  int share = 0;
   for (int run = 0; run < static_cast<int>(runs_.size()); ++run) {
     int first = batch_.position(runs_[run].row), last = 0;
     for (int r = runs_[run].row; r < runs_[run].row + runs_[run].rows; ++r) {
       first = std::min(first, first_visible(l, r));
       last = std::max(last, batch_.position(r));
     }
+    first /= kChunkPositions;
+    last /= kChunkPositions;
     for (int h = 0; h < m.kv_heads; ++h)
-      for (int piece = 0; piece < m.heads / m.kv_heads; piece += heads_per_task()) {
-        if (!split_) items.push_back({run, h, piece, -1});
-        for (int c = first / kChunkPositions; split_ && c <= last / kChunkPositions; ++c)
-          items.push_back({run, h, piece, c});
+      for (int piece = 0; piece < m.heads / m.kv_heads; piece += heads_per_task(), ++share) {
+        if (!split_) items.push_back({run, h, piece, -1, share, 0});
+        for (int c = first; split_ && c <= last; ++c) items.push_back({run, h, piece, c, share, last - first + 1});
       }
   }
 }
 
-// Runs of rows, short enough to give every thread some. Too few runs to share out evenly: split them by chunks.
+// Rows of a run read keys and values once, so runs are as long as a task may be; but every thread shall have some, and
+// few long ones that are not alike are split by chunks.
 void Decoder::plan_runs() {
   const Spec& m = model_->spec;
   runs_.clear();
   const int threads = active_, pieces = (m.heads / m.kv_heads + heads_per_task() - 1) / heads_per_task();
-  const int longest = std::min(std::max(1, k_.max_queries / heads_per_task()), (batch_.rows + threads - 1) / threads);
+  const int shares = m.kv_heads * pieces, chunks = shares * most_chunks_;  // of one run
+  int longest = std::max(1, k_.max_queries / heads_per_task());
+  if (chunks % threads != 0 && chunks < 3 * threads) longest = std::min(longest, (batch_.rows + threads - 1) / threads);
+  const int runs = (batch_.rows + longest - 1) / longest;
+  longest = (batch_.rows + runs - 1) / runs;  // of one length
   for (int r = 0; r < batch_.rows; ++r) {
     if (r > 0 && batch_.sequence[r] == batch_.sequence[r - 1] && runs_.back().rows < longest) {
       ++runs_.back().rows;
@@ -64,16 +71,17 @@ void Decoder::plan_runs() {
       runs_.push_back({r, 1});
     }
   }
-  const int items = static_cast<int>(runs_.size()) * m.kv_heads * pieces;
+  const int items = static_cast<int>(runs_.size()) * shares;
   const bool alike = batch_.sequence[0] == batch_.sequence[batch_.rows - 1] && items % threads == 0;
   split_ = threads > 1 && items < 4 * threads && !alike;
+  if (split_ && static_cast<int>(chunks_done_.size()) < items) chunks_done_ = std::vector<std::atomic<int>>(items);
 }
 
 void Decoder::plan_attention() {
   const Spec& m = model_->spec;
-  plan_runs();
   most_chunks_ = 1;
   for (int r = 0; r < batch_.rows; ++r) most_chunks_ = std::max(most_chunks_, batch_.position(r) / kChunkPositions + 1);
+  plan_runs();
   int lists = 0;  // kept from pass to pass, so that no pass takes memory once all were long enough
   layer_items_.assign(layers_, -1);
   for (int l = 0; l < layers_; ++l) {

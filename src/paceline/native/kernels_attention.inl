@@ -277,13 +277,15 @@ void attend(const AttentionTask& t, int chunk) {
   }
 }
 
+// One of the two weights is e^0, which exp gives as 1.
 void merge(float* into, const float* from, int padded_dim) {
-  const float top = into[0] > from[0] ? into[0] : from[0];
-  alignas(64) float weights[16] = {into[0] - top, from[0] - top};
-  store(weights, exp(load(weights)));
-  into[0] = top;
-  into[1] = into[1] * weights[0] + from[1] * weights[1];
-  const F a = set1(weights[0]), b = set1(weights[1]);
+  const bool rises = from[0] > into[0];
+  const float gap = rises ? into[0] - from[0] : from[0] - into[0];
+  const F fading = exp(set1(gap)), a = rises ? fading : set1(1.0f), b = rises ? set1(1.0f) : fading;
+  float sum[16];
+  store(sum, add(mul(set1(into[1]), a), mul(set1(from[1]), b)));
+  into[0] = rises ? from[0] : into[0];
+  into[1] = sum[0];
   for (int i = 0; i < padded_dim; i += 16)
     store(into + 2 + i, fma(load(from + 2 + i), b, mul(load(into + 2 + i), a)));
 }
