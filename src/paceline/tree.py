@@ -68,6 +68,10 @@ class TokenTree:
         """Return whether no node has two children."""
         return len(set(self.parents)) == len(self.parents)
 
+    def is_gapless(self) -> bool:
+        """Return whether each node follows the one before it."""
+        return self.parents == tuple(range(ROOT, len(self.parents) - 1))
+
     def truncated(self, budget: int) -> TokenTree:
         """Return the first ``budget`` nodes (parents come first, so every path stays whole)."""
         if budget >= len(self):

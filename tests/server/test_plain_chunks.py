@@ -24,14 +24,17 @@ TEXTS = ("a", '"\\\n\x00', "café 漢字 \U0001f600", "\x00text\x00", "data: {}\
 
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("is_chat", [True, False])
-def test_a_plain_chunk_is_the_chunk_that_is_made_whole(options: dict[str, Any], is_chat: bool) -> None:
-    body = {"model": "tiny", "stream": True, "n": 2, **options}
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_plain_chunk_is_the_chunk_that_is_made_whole(
+    options: dict[str, Any], is_chat: bool, n: int
+) -> None:
+    body = {"model": "tiny", "stream": True, "n": n, **options}
     request: ChatRequest | CompletionRequest
     if is_chat:
         request = ChatRequest.model_validate({**body, "messages": [{"role": "user", "content": "hi"}]})
     else:
         request = CompletionRequest.model_validate({**body, "prompt": "hi"})
-    parts = [Part(index, f"r-{index}", (1, 2, 3), SamplingParams()) for index in range(2)]
+    parts = [Part(index, f"r-{index}", (1, 2, 3), SamplingParams()) for index in range(n)]
     head = Head("chatcmpl-x", 1_700_000_000, 'a "model"', "fp_0")
     tokenizer: Tokenizer = None  # type: ignore[assignment]  # plain text needs none
     composer = Composer(request, Job("r", parts), head, tokenizer)

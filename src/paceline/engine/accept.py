@@ -48,6 +48,8 @@ def accept(sampler: RequestSampler, draft: Draft, rows: FloatArray) -> Acceptanc
 
 def match(tree: TokenTree, choose: Callable[[int, tuple[int, ...]], int]) -> Acceptance:
     """Keep the child that holds the target's choice. ``choose(node, tokens of its path)`` is that choice."""
+    if not tree.tokens:
+        return Acceptance((), choose(ROOT, ()), "bonus")
     children: dict[tuple[int, int], int] = {
         (parent, token): node
         for node, (token, parent) in enumerate(zip(tree.tokens, tree.parents, strict=True))

@@ -168,10 +168,10 @@ class Scheduler:
         goes on in order of rank.
         """
         shares = {request.number: 1 for request in self.running if request.pending == 1}
-        readers = self._readers()
-        left = self.pace.num_rows(len(shares), self._config.max_batch_tokens - len(shares))
+        readers = [] if len(shares) == len(self.running) else self._readers()
         if not readers:
             return shares
+        left = self.pace.num_rows(len(shares), self._config.max_batch_tokens - len(shares))
         first, *others = readers
         equals = [other for other in others if other.priority == first.priority]
         half = -(-left // 2) if equals else left

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from paceline.engine.chain_batch import chain_batch
 from paceline.engine.scheduler import Plan
 from paceline.executors.base import Executor, ForwardBatch
 from paceline.records import Draft, FloatArray
@@ -97,6 +98,8 @@ class Verified:
 
 def verify(executor: Executor, plans: Sequence[Plan], drafts: Sequence[Draft]) -> list[Verified]:
     """Run one forward; one answer per plan."""
+    if len(plans) == 1 and drafts[0].tree.is_gapless():
+        return [_verify_chain(executor, plans[0], drafts[0])]
     builder = BatchBuilder()
     counts, ends = [], [0]
     for plan, draft in zip(plans, drafts, strict=True):
@@ -115,6 +118,15 @@ def verify(executor: Executor, plans: Sequence[Plan], drafts: Sequence[Draft]) -
         answers.append(Verified(logits[start : start + count], own))
         start += count
     return answers
+
+
+def _verify_chain(executor: Executor, plan: Plan, draft: Draft) -> Verified:
+    batch, wanted = chain_batch(plan, draft), plan.request.wanted_layers
+    if not wanted:
+        return Verified(executor.forward(batch))
+    layers = sorted(wanted)
+    logits, states = executor.forward_with_states(batch, layers)
+    return Verified(logits, _columns(states, layers, wanted))
 
 
 def _columns(states: FloatArray, layers: Sequence[int], wanted: tuple[int, ...]) -> FloatArray:

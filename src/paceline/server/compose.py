@@ -12,9 +12,10 @@ from paceline.models.tokenizer import Tokenizer
 from paceline.server import replies
 from paceline.server.calls import CallPiece, CallReader
 from paceline.server.errors import ApiError, as_api_error
-from paceline.server.frames import DONE, PLACE, around_place, as_json, filled, frame
+from paceline.server.frames import DONE, frame
 from paceline.server.job import Job, Part
 from paceline.server.pieces import Piece, Pieces
+from paceline.server.plain_chunks import PLACE, PlainChunks
 from paceline.server.schema import ChatRequest, CompletionRequest
 from paceline.server.tools import ToolUse
 
@@ -37,7 +38,6 @@ class Composer:
     _pieces: dict[int, Pieces] = field(default_factory=dict)
     _lengths: dict[int, int] = field(default_factory=dict)
     _readers: dict[int, CallReader] = field(default_factory=dict)
-    _around: dict[int, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def is_chat(self) -> bool:
@@ -177,36 +177,17 @@ class Composer:
         return frame(last) + DONE
 
     @cached_property
-    def _runs_usage(self) -> bool:
-        return self.request.wants_running_usage
-
-    @cached_property
     def _is_plain(self) -> bool:
         """Whether chunks before the end differ in nothing but their text and the usage so far."""
         return not (self.needs_pieces or self.request.return_token_ids) and self.use is None
 
+    @cached_property
+    def _plain(self) -> PlainChunks:
+        return PlainChunks(self.job.parts, self.num_completions, self.request.wants_running_usage)
+
     def _plain_chunk(self, part: Part, text: str) -> bytes:
-        """Return what ``_chunk`` does for a piece of text alone, without making the rest anew each time.
-
-        It runs for each piece of each stream, on cores that the forward wants.
-        """
-        before, behind = self._around.get(part.index) or self._around_text(part)
-        return filled(before, text, behind + self._running_usage() if self._runs_usage else behind)
-
-    def _running_usage(self) -> str:
-        """Return the usage so far, and the end of the chunk."""
-        parts = self.job.parts
-        if len(parts) > 1:
-            return as_json(self._usage(ended=False)) + "}"
-        prompt, output = len(parts[0].prompt), parts[0].num_tokens
-        return f'{{"prompt_tokens":{prompt},"completion_tokens":{output},"total_tokens":{prompt + output}}}}}'
-
-    def _around_text(self, part: Part) -> tuple[str, str]:
-        data = self._chunk_data(part, self._delta(part, PLACE))
-        running = data.pop("usage", None) if self._runs_usage else None
-        before, behind = around_place(data)
-        found = self._around[part.index] = before, behind[:-1] + ',"usage":' if running else behind
-        return found
+        """Return what ``_chunk`` does for a piece of text alone."""
+        return self._plain.chunk(part, text, lambda: self._chunk_data(part, self._delta(part, PLACE)))
 
     def _chunk(
         self,
