@@ -16,7 +16,7 @@ from paceline.bench.load.settings import LoadSettings
 from paceline.bench.load.stream import TimedReply
 from paceline.bench.load.summary import step_gaps, token_gaps
 from serving import prompts
-from serving.offline import Task, conversations, offline_engine
+from serving.hosted import Task, conversations, hosted_engine
 from serving.servers import Machine, free_port, running
 
 OURS, PLAIN, LLAMA, ENGINE = "paceline", "paceline, no speculation", "llama-server", "engine alone"
@@ -109,12 +109,7 @@ def measure(plan: Plan, say: Say) -> Results:
     for repeat in range(plan.repeats):
         order = [*systems[repeat % len(systems) :], *systems[: repeat % len(systems)]]
         for width in plan.widths if "load" in plan.parts else ():
-            found = (
-                _points_in_turns(plan, order, repeat)
-                if width == 1
-                else (_point(plan, system, width, repeat) for system in order)
-            )
-            for point in found:
+            for point in _points(plan, order, width, repeat):
                 results.points.append(point)
                 say(f"repeat {repeat + 1}: {width} x {point.system}: {point.rate:.1f} tokens/s")
         if "ttft" in plan.parts:
@@ -126,35 +121,47 @@ def measure(plan: Plan, say: Say) -> Results:
     return results
 
 
-def _point(plan: Plan, system: str, width: int, repeat: int) -> Point:
-    asked = prompts.mixed_prompts(width * plan.prompts_per_slot)
-    with _asking(plan, system, asked, width) as ask_some:
-        return _merged(system, width, repeat, [ask_some(0, len(asked))])
+def _points(plan: Plan, order: Sequence[str], width: int, repeat: int) -> list[Point]:
+    """Ask all systems for the same prompts; with one request at once one prompt of each system at a time.
 
-
-def _points_in_turns(plan: Plan, systems: Sequence[str], repeat: int) -> list[Point]:
-    """Ask all of chat, one prompt of each system at a time: a machine may be twice as fast a minute later."""
-    asked = prompts.chat_prompts()
-    pieces: dict[str, list[Piece]] = {system: [] for system in systems}
-    with ExitStack() as stack:
-        askers = {system: stack.enter_context(_asking(plan, system, asked, 1)) for system in systems}
-        for number in range(len(asked)):
-            turn = number % len(systems)
-            for system in (*systems[turn:], *systems[:turn]):
-                pieces[system].append(askers[system](number, number + 1))
-    return [_merged(system, 1, repeat, pieces[system]) for system in systems]
+    A machine may be twice as fast a minute later, but several requests at once need all of theirs.
+    """
+    asked = prompts.chat_prompts() if width == 1 else prompts.mixed_prompts(width * plan.prompts_per_slot)
+    size = 1 if width == 1 else len(asked)
+    pieces: dict[str, list[Piece]] = {system: [] for system in order}
+    with _asking(plan, order, asked, width) as ask_some:
+        for turn, first in enumerate(range(0, len(asked), size)):
+            begins = turn % len(order)
+            for system in (*order[begins:], *order[:begins]):
+                pieces[system].append(ask_some[system](first, first + size))
+    return [_merged(system, width, repeat, pieces[system]) for system in order]
 
 
 @contextmanager
-def _asking(plan: Plan, system: str, asked: Sequence[BenchPrompt], width: int) -> Iterator[Ask]:
-    """Start a system and warm it up; what it yields asks for some of the prompts."""
-    if system == ENGINE:
-        with offline_engine(_task(plan, asked, width)) as engine:
-            yield lambda first, stop: Piece(**engine.run(first, stop))
-        return
-    with _server(plan.machine, system, width) as address:
-        warm_up(address, system, width)
-        yield lambda first, stop: _asked(address, system, asked[first:stop], width, plan.max_tokens)
+def _asking(
+    plan: Plan, systems: Sequence[str], asked: Sequence[BenchPrompt], width: int
+) -> Iterator[dict[str, Ask]]:
+    """Start all systems and warm them up; what it yields asks each for some of the prompts.
+
+    Ours share a process, which forgets each time what it has met.
+    """
+    with ExitStack() as stack:
+        engine = stack.enter_context(hosted_engine(_task(plan, asked, width)))
+        addresses = {OURS: engine.address, PLAIN: engine.address}
+        if LLAMA in systems:
+            addresses[LLAMA] = stack.enter_context(_server(plan.machine, LLAMA, width))
+        for system, address in addresses.items():
+            warm_up(address, system, width)
+
+        def ask_one(system: str, first: int, stop: int) -> Piece:
+            if system == LLAMA:
+                return _asked(addresses[system], system, asked[first:stop], width, plan.max_tokens)
+            engine.forget()
+            if system == ENGINE:
+                return Piece(**engine.run(first, stop))
+            return _asked(addresses[system], system, asked[first:stop], width, plan.max_tokens)
+
+        yield {system: partial(ask_one, system) for system in systems}
 
 
 def _asked(address: str, system: str, asked: Sequence[BenchPrompt], width: int, max_tokens: int) -> Piece:
@@ -192,6 +199,7 @@ def _merged(system: str, width: int, repeat: int, pieces: Sequence[Piece]) -> Po
 def _task(plan: Plan, asked: Sequence[BenchPrompt], width: int) -> Task:
     return Task(
         model=str(plan.machine.model),
+        port=free_port(),
         threads=plan.machine.threads,
         context=plan.machine.context,
         width=width,

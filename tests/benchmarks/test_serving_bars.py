@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import serving_bars
-from serving import bars, measure, offline, prompts, servers
+from serving import bars, hosted, measure, prompts, servers
 from serving.measure import ENGINE, LLAMA, OURS, PLAIN, Plan, Point, Results
 from serving.servers import Machine
 
@@ -112,7 +112,14 @@ def test_a_whole_run_with_stand_ins(
             bodies.setdefault(system, []).extend(behaviour.bodies)
 
     monkeypatch.setattr(measure, "_server", server)
-    monkeypatch.setattr(measure, "offline_engine", lambda task: nullcontext(StandInEngine()))
+
+    @contextmanager
+    def engine(task: hosted.Task) -> Iterator[StandInEngine]:
+        with openai_server(dialect="paceline") as behaviour:
+            yield StandInEngine(behaviour.url)
+            bodies.setdefault(OURS, []).extend(behaviour.bodies)
+
+    monkeypatch.setattr(measure, "hosted_engine", engine)
     model = write_tiny_gguf(tmp_path / "tiny.gguf", "llama", "q8_0", seed=3)
     binary = tmp_path / "llama-server"
     binary.touch()
@@ -132,12 +139,19 @@ def test_a_whole_run_with_stand_ins(
     assert found["points"][0]["output_tokens"] == 12 * sum(PIECES), "all of chat"
     assert len(found["bars"]) == 2 * 4 + 2
     assert all(body["cache_prompt"] is False for body in bodies[LLAMA])
-    assert all(body["speculative"] == {"enabled": False} for body in bodies[PLAIN])
+    plain = [body for body in bodies[OURS] if body.get("speculative") == {"enabled": False}]
+    assert 0 < len(plain) < len(bodies[OURS]), "the server of ours is asked with and without drafts"
     assert "first token behind a repeated system prompt" in capsys.readouterr().out
 
 
 class StandInEngine:
     """Answers each conversation with nine tokens."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def forget(self) -> None:
+        """It learns nothing."""
 
     def run(self, first: int, stop: int) -> dict[str, Any]:
         count = stop - first
@@ -188,7 +202,7 @@ def test_the_engine_alone_keeps_its_width_and_counts_every_token(tmp_path: Path)
         return step()
 
     llm.engine.step = watched  # type: ignore[method-assign]
-    found = offline._loop(llm, [(5, 6, 7 + n) for n in range(5)], 2, 4)
+    found = hosted._loop(llm, [(5, 6, 7 + n) for n in range(5)], 2, 4)
     assert max(widths) == 2
     assert found["prompt_tokens"] == 15
     assert 5 <= found["output_tokens"] <= 20
@@ -199,10 +213,14 @@ def test_the_engine_alone_keeps_its_width_and_counts_every_token(tmp_path: Path)
 def test_the_engine_alone_answers_what_it_is_told_to(tmp_path: Path) -> None:
     model = write_tiny_gguf(tmp_path / "tiny.gguf", "llama", "q8_0", seed=3)
     asked = [[{"role": "user", "content": text}] for text in ("a b", "c d e", "f")]
-    task = offline.Task(str(model), 1, 64, 1, 4, asked[:1], asked)
-    with offline.offline_engine(task) as engine:
+    task = hosted.Task(str(model), servers.free_port(), 1, 64, 1, 4, asked[:1], asked)
+    with hosted.hosted_engine(task) as engine:
         one, rest = engine.run(0, 1), engine.run(1, 3)
         assert one["output_tokens"] <= 4 < rest["output_tokens"] <= 8
+        replies, _, _ = measure.ask(engine.address, OURS, [prompts.WARM_UP], 1, 4)
+        assert len(replies) == 1, "the same process serves"
+        engine.forget()
+        assert engine.run(0, 1)["output_tokens"] == one["output_tokens"]
         with pytest.raises(RuntimeError, match="the engine failed with status 1"):
             engine._exchange("no pair of numbers")
 

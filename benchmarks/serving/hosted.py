@@ -1,7 +1,12 @@
-"""The engine without a server: a closed loop over the same prompts, in a process of its own.
+"""One engine, with a server in front of it and without: in one process, for two are not equally fast.
 
-python -m serving.offline     reads a task, a line of JSON; answers each further line [FIRST, STOP) with
-                              {"seconds", "output_tokens", …} of these of its prompts
+Two processes over the same weights differed by up to a fifth, each for as long as it lived: memory lies
+elsewhere. What a server costs is less than that.
+
+python -m serving.hosted     reads a task, a line of JSON, and serves; answers each further line:
+                             [FIRST, STOP)   {"seconds", "output_tokens", …} of these of its prompts, asked of
+                                             the engine itself, in a closed loop
+                             "forget"        nothing, and has forgotten what prompts and replies it has met
 """
 
 from __future__ import annotations
@@ -9,6 +14,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -21,9 +27,12 @@ from paceline.bench.datasets import BenchPrompt
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """``conversations``: lists of messages, ``width`` of them at once; ``warm_ups`` come before the clock."""
+    """``conversations``: lists of messages, ``width`` of them at once; ``warm_ups`` come before the clock.
+    ``port``: where the server listens.
+    """
 
     model: str
+    port: int
     threads: int
     context: int
     width: int
@@ -32,16 +41,21 @@ class Task:
     conversations: Sequence[list[dict[str, str]]]
 
 
-class OfflineEngine:
-    """The child process of a task."""
+class HostedEngine:
+    """The child process of a task. ``address``: of its server."""
 
-    def __init__(self, child: subprocess.Popen[str]) -> None:
+    def __init__(self, child: subprocess.Popen[str], port: int) -> None:
         self._child = child
+        self.address = f"http://127.0.0.1:{port}"
 
     def run(self, first: int, stop: int) -> dict[str, Any]:
         """Answer conversations ``first`` … ``stop - 1``. Raises ``RuntimeError`` when the child fails."""
         found: dict[str, Any] = self._exchange([first, stop])
         return found
+
+    def forget(self) -> None:
+        """Let nothing of the prompts and replies so far help with the next ones."""
+        self._exchange("forget")
 
     def _exchange(self, message: Any) -> Any:
         assert self._child.stdin is not None and self._child.stdout is not None
@@ -53,17 +67,17 @@ class OfflineEngine:
 
 
 @contextmanager
-def offline_engine(task: Task) -> Iterator[OfflineEngine]:
+def hosted_engine(task: Task) -> Iterator[HostedEngine]:
     """Start a child, warm it up, end it."""
     child = subprocess.Popen(
-        [sys.executable, "-m", "serving.offline"],
+        [sys.executable, "-m", "serving.hosted"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
         cwd=Path(__file__).resolve().parent.parent,
     )
     try:
-        engine = OfflineEngine(child)
+        engine = HostedEngine(child, task.port)
         engine._exchange(asdict(task))
         yield engine
     finally:
@@ -102,6 +116,32 @@ def _loop(llm: Any, prompts: Sequence[Sequence[int]], width: int, max_tokens: in
     }
 
 
+@contextmanager
+def _serving(llm: Any, port: int) -> Iterator[None]:
+    """Serve as ``paceline serve`` does, on another thread."""
+    from paceline.server.run import SWITCH_SECONDS, make_server
+    from paceline.server.settings import ServerSettings
+
+    sys.setswitchinterval(SWITCH_SECONDS)
+    server = make_server(llm, ServerSettings(("model",)), "127.0.0.1", port)
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    while not server.started:
+        if not thread.is_alive():
+            raise SystemExit(f"no server could be started at port {port}")
+        time.sleep(0.01)
+    yield
+    server.should_exit = True
+    thread.join()
+
+
+def _forget(llm: Any) -> None:
+    while llm.engine.has_unfinished:  # what a client has read to its end may not be over yet
+        time.sleep(0.001)
+    llm.engine.forget_drafters()
+    llm.engine.clear_prefix_cache()
+
+
 def main() -> None:
     """Read the task, warm up, answer what is asked for."""
     from paceline import LLM
@@ -115,12 +155,18 @@ def main() -> None:
         max_num_requests=task.width,
     )
     encode = llm.model_files.chat_template.encode
-    warm = _loop(llm, [tuple(encode(messages)) for messages in task.warm_ups], task.width, 8)
-    print(json.dumps(warm), flush=True)
-    prompts = [tuple(encode(messages)) for messages in task.conversations]
-    for line in sys.stdin:
-        first, stop = json.loads(line)
-        print(json.dumps(_loop(llm, prompts[first:stop], task.width, task.max_tokens)), flush=True)
+    with _serving(llm, task.port):
+        warm = _loop(llm, [tuple(encode(messages)) for messages in task.warm_ups], task.width, 8)
+        print(json.dumps(warm), flush=True)
+        prompts = [tuple(encode(messages)) for messages in task.conversations]
+        for line in sys.stdin:
+            message = json.loads(line)
+            if message == "forget":
+                _forget(llm)
+                print("null", flush=True)
+                continue
+            first, stop = message
+            print(json.dumps(_loop(llm, prompts[first:stop], task.width, task.max_tokens)), flush=True)
 
 
 if __name__ == "__main__":
