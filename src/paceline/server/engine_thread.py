@@ -59,7 +59,7 @@ Deliver = Callable[[Sequence[Event]], None]
 
 
 class EngineThread:
-    """``deliver`` is called on the thread, once per step, with all that has happened; it must not block."""
+    """``deliver`` is called on the thread, once per step, with all that has happened; the next step waits."""
 
     def __init__(self, engine: Engine, deliver: Deliver) -> None:
         self._engine = engine

@@ -6,6 +6,7 @@ Everything but :meth:`Service.deliver` runs on the event loop.
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from paceline.llm import LLM
 
 T = TypeVar("T")
+HAND_OUT_SECONDS = 0.002
+"""The longest the engine waits for the event loop between two steps."""
 CHEAP_DRAFTERS = ("none", "ngram", "suffix", "recycle", "prediction", "auto")
 """What any request may name. Others load files, and which of those is the operator's choice."""
 
@@ -45,6 +48,7 @@ class Service:
         self._room = llm.engine.config.max_num_requests + settings.max_queue
         self._parts: dict[str, tuple[Job, Part]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._handed_out = threading.Event()
         # Two, so that one endless prompt does not hold up the others' tokens.
         self._prompts = ThreadPoolExecutor(2, "paceline-prompts")
 
@@ -123,9 +127,21 @@ class Service:
             self._parts.pop(part.request_id, None)
 
     def deliver(self, events: Sequence[Event]) -> None:
-        """Hand events over from the engine's thread."""
+        """Hand events over from the engine's thread, and wait a little until they are on their way.
+
+        Else the event loop would wait for the interpreter until the next forward begins, and then take a
+        core from it: each thread of a forward waits for the others a hundred times.
+        """
         if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._take, events)
+            self._handed_out.clear()
+            self._loop.call_soon_threadsafe(self._hand_out, events)
+            self._handed_out.wait(HAND_OUT_SECONDS)
+
+    def _hand_out(self, events: Sequence[Event]) -> None:
+        self._take(events)
+        loop = asyncio.get_running_loop()
+        # Readers run in the loop's next round, and what they write leaves at its end.
+        loop.call_soon(loop.call_soon, self._handed_out.set)
 
     def _take(self, events: Sequence[Event]) -> None:
         now = time.monotonic()
