@@ -1,4 +1,4 @@
-"""Between two steps the engine waits until the event loop has handed out what the last one gave, but not long.
+"""The engine waits until the event loop has handed out what the last step gave, but not for long.
 
 Without the wait the loop got the interpreter when the next forward had begun, and ran on one of its cores: a
 streamed token cost 13 % of a step, with it 5 % (docs/log.md).
