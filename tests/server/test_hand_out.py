@@ -56,17 +56,26 @@ async def deliver_from_thread(service: Service, then: Callable[[], Any]) -> Any:
 def test_a_step_has_been_read_when_the_engine_goes_on(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "HAND_OUT_SECONDS", 10.0)
+    monkeypatch.setattr(service, "_patience", 10.0)
     start = time.monotonic()
     written, _ = asyncio.run(deliver_from_thread(service, lambda: None))
     assert written == [7]
     assert time.monotonic() - start < 5.0, "it did not wait for its limit"
 
 
+@pytest.mark.parametrize(("cores", "waits"), [(1, True), (2, False)])
+def test_with_a_core_to_spare_nobody_waits(
+    served_model: Path, monkeypatch: pytest.MonkeyPatch, cores: int, waits: bool
+) -> None:
+    monkeypatch.setattr(serving, "default_threads", lambda: cores)
+    found = Service(LLM(served_model, threads=1), ServerSettings(("tiny",)))
+    assert (found._patience > 0.0) is waits
+
+
 def test_an_event_loop_that_is_busy_is_not_waited_for(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "HAND_OUT_SECONDS", 0.01)
+    monkeypatch.setattr(service, "_patience", 0.01)
     is_over = threading.Event()
 
     async def run() -> Any:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from paceline.engine.outputs import StepOutput
 from paceline.engine.terms import QueueTerms
 from paceline.errors import DrafterError
+from paceline.executors.cpu import default_threads
 from paceline.sampling.params import SamplingParams
 from paceline.server.engine_thread import Cancelled, EngineThread, Event, Submission
 from paceline.server.errors import ApiError, bad_request, stopping, too_busy
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 HAND_OUT_SECONDS = 0.002
-"""The longest the engine waits for the event loop between two steps."""
+"""The longest the engine waits for the event loop between two steps, where a forward takes every core."""
 CHEAP_DRAFTERS = ("none", "ngram", "suffix", "recycle", "prediction", "auto")
 """What any request may name. Others load files, and which of those is the operator's choice."""
 
@@ -49,6 +50,7 @@ class Service:
         self._parts: dict[str, tuple[Job, Part]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._handed_out = threading.Event()
+        self._patience = HAND_OUT_SECONDS if llm.settings["threads"] >= default_threads() else 0.0
         # Two, so that one endless prompt does not hold up the others' tokens.
         self._prompts = ThreadPoolExecutor(2, "paceline-prompts")
 
@@ -130,12 +132,14 @@ class Service:
         """Hand events over from the engine's thread, and wait a little until they are on their way.
 
         Else the event loop would wait for the interpreter until the next forward begins, and then take a
-        core from it: each thread of a forward waits for the others a hundred times.
+        core from it: each thread of a forward waits for the others a hundred times. With a core to spare
+        the two run side by side.
         """
         if self._loop is not None:
             self._handed_out.clear()
             self._loop.call_soon_threadsafe(self._hand_out, events)
-            self._handed_out.wait(HAND_OUT_SECONDS)
+            if self._patience:
+                self._handed_out.wait(self._patience)
 
     def _hand_out(self, events: Sequence[Event]) -> None:
         self._take(events)
