@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 HAND_OUT_SECONDS = 0.002
 """The longest the engine waits for the event loop between two steps, where a forward takes every core."""
+HAND_OUT_EVENTS = 8
+"""It waits for so many events at most: more are not handed out in that time, and would be waited for in vain."""
 CHEAP_DRAFTERS = ("none", "ngram", "suffix", "recycle", "prediction", "auto")
 """What any request may name. Others load files, and which of those is the operator's choice."""
 
@@ -138,7 +140,7 @@ class Service:
         if self._loop is not None:
             self._handed_out.clear()
             self._loop.call_soon_threadsafe(self._hand_out, events)
-            if self._patience:
+            if self._patience and len(events) <= HAND_OUT_EVENTS:
                 self._handed_out.wait(self._patience)
 
     def _hand_out(self, events: Sequence[Event]) -> None:
