@@ -32,7 +32,7 @@ T = TypeVar("T")
 HAND_OUT_SECONDS = 0.002
 """The longest the engine waits for the event loop between two steps, where a forward takes every core."""
 HAND_OUT_EVENTS = 8
-"""It waits for so many events at most: more are not handed out in that time, and would be waited for in vain."""
+"""It waits for so many at most: more are not handed out in that time, and would be waited for in vain."""
 CHEAP_DRAFTERS = ("none", "ngram", "suffix", "recycle", "prediction", "auto")
 """What any request may name. Others load files, and which of those is the operator's choice."""
 
