@@ -180,3 +180,25 @@ def test_a_first_forward_that_took_long_is_soon_forgotten() -> None:
         pace.learn(8, given[-1], machine.seconds(8, given[-1]))
     assert given[0] <= 3
     assert given[-1] == pytest.approx(1.5 * 0.003 * COST.at(8) / 0.0004, rel=0.1)
+
+
+def test_a_pace_learnt_from_single_requests_holds_for_a_full_batch() -> None:
+    """One median held what forwards took, and the curve's shape did the rest; but the shape was of another
+    machine. 32 prompts were read 20 rows a step where single requests had decoded before, and 85 where a full
+    batch had, so that the same load took 200 steps or 340.
+    """
+
+    class OtherMachine(Machine):
+        def seconds(self, decode_rows: int, prompt_rows: int) -> float:
+            return self.w * (1 + 0.2 * (decode_rows - 1)) + self.p * prompt_rows
+
+    given = []
+    for before in (1, 16):
+        pace, machine = PromptPace(2.5, COST), OtherMachine(0.004, 0.0004)
+        for rows in (15, before):
+            for _ in range(40):
+                pace.learn(rows, 0, machine.seconds(rows, 0))
+        pace.learn(16, 50, machine.seconds(16, 50))
+        given.append(pace.num_rows(16, WIDE))
+    assert given[0] == pytest.approx(1.5 * machine.seconds(16, 0) / machine.p, rel=0.1)
+    assert given[1] == pytest.approx(given[0], rel=0.1)
