@@ -157,6 +157,33 @@ def test_a_session_that_rests_is_left_alone_and_misses_nothing() -> None:
     assert reply.token_ids == run_alone([3, 1], PARAMS, max_model_len=160).token_ids
 
 
+@pytest.mark.parametrize("wants", [{}, {"num_top_tokens": 2}])
+def test_a_drafter_that_is_held_back_is_told_later_and_misses_nothing(wants: dict[str, int]) -> None:
+    """Only adaptive drafters were told later of steps in which they were not asked. One that the guard had
+    silenced was told of each token of each request: 32 requests behind an always-wrong drafter went on at
+    0.95 of plain's speed. Who wants the target's likeliest tokens is still told of each step.
+    """
+    told: list[tuple[int, ...]] = []
+
+    class Held(ListeningSession):
+        def propose(self, budget: int) -> Draft:
+            return Draft.chain([11] * min(budget, 7))
+
+    class Wrong(Listening):
+        def start(self, context: DraftContext) -> ListeningSession:
+            return Held([], told, 0)
+
+    rig = rig_of({"wrong": Wrong(capabilities=DrafterCapabilities(**wants))}, "wrong")
+    rig.engine.add_request("r", [3, 1], PARAMS)
+    reply = rig.finish()["r"]
+    assert reply.steps is not None
+    assert tuple(token for tokens in told for token in tokens) == reply.token_ids
+    asked = sum(step.num_drafted > 0 for step in reply.steps)
+    assert asked < 30
+    # Asked in turn with held back: told of the former, and together of the latter.
+    assert len(told) == len(reply.steps) if wants else len(told) <= 2 * asked + 1
+
+
 @pytest.mark.parametrize("load, steps", [(BatchLoad(8, 8), 16), (BatchLoad(1, 1), 64)])
 def test_states_are_copied_no_longer_once_no_draft_came_of_them(load: BatchLoad, steps: int) -> None:
     """The ledger kept a head from being asked, so it never learnt that it should go: at temperature 1.5,

@@ -74,11 +74,13 @@ class DraftSession(Protocol):
         ...
 
     def observe(self, step: StepObservation) -> None:
-        """Learn what one step committed. Called once per step, also when nothing was drafted.
+        """Learn what one step committed, also when nothing was drafted.
 
-        The first call carries the first generated token (the prompt itself came with ``start``). A session
-        that gets hidden states is also called for a step that only read a piece of the prompt (or read it
-        again); such a call commits nothing.
+        Steps in which the session was not asked (it is held back, or the forward was full) are told of in one
+        call before it is asked or stopped, unless it wants hidden states or likeliest tokens: then each at
+        once. The first call begins with the first generated token (the prompt itself came with ``start``). A
+        session that gets hidden states is also called for a step that only read a piece of the prompt (or
+        read it again); such a call commits nothing.
         """
         ...
 
@@ -93,8 +95,7 @@ class AdaptiveSession(DraftSession, Protocol):
     ``spent``: what drafting has cost in this step, in one-row target forwards. ``wants_states``: whether
     it still wants the hidden states that its capabilities name; once it does not, it gets none for the rest
     of the request. ``decision``: what it chose last and why; ``None`` unless
-    :attr:`DraftContext.explain` was set. ``rest``: steps to come in which it need be neither
-    asked nor told; one observation then tells what was committed in all of them.
+    :attr:`DraftContext.explain` was set. ``rest``: steps to come in which it need not be asked.
     """
 
     spent: float

@@ -40,10 +40,10 @@ class Pacing:
     ``is_adaptive``: its session is an :class:`AdaptiveSession`. ``records``: one per verify step, ``None``
     unless wanted. ``rest``: steps to come in which the session is left alone; ``unseen``: tokens committed
     while it was not asked, which it is told of before it is asked again. ``num_silent``: steps in a row
-    without a draft; ``is_at_rest``: whether nobody was asked in the last one. The others are of the present
-    step;
-    ``wants_states``, ``spent`` and ``decision`` as in an adaptive session;
-    ``table_steps``: cost of its draft by the table alone, in plain steps.
+    without a draft; ``is_at_rest``: whether nobody was asked in the last one. ``wants_states`` and
+    ``wants_top``: whether the session wants hidden states, or the target's likeliest tokens, of each step.
+    The others are of the present step; ``spent`` and ``decision`` as in an adaptive session; ``table_steps``:
+    cost of its draft by the table alone, in plain steps.
     """
 
     guard: Guard
@@ -59,6 +59,7 @@ class Pacing:
     is_at_rest: bool = True
     is_asked: bool = False
     wants_states: bool = True
+    wants_top: bool = False
     spent: float = 0.0
     table_steps: float = 0.0
     decision: Decision | None = None
@@ -85,12 +86,12 @@ class Pacing:
 
     def ask(self, session: DraftSession) -> Draft:
         """Return the session's draft, and note what it says of itself."""
+        self.tell_unseen(session)
         if not self.is_adaptive:
             draft = session.propose(self.budget)
             self.spent = self.guard.drafting(max(draft.tree.depths, default=0))
             return draft
         adaptive = cast(AdaptiveSession, session)
-        self.tell_unseen(session)
         adaptive.meet(self.load)
         draft = adaptive.propose(self.budget)
         self.spent, self.decision = adaptive.spent, adaptive.decision
@@ -104,8 +105,11 @@ class Pacing:
             self.wants_states = self.wants_states and cast(AdaptiveSession, session).wants_states
 
     def keeps(self, committed: tuple[int, ...]) -> bool:
-        """Keep the tokens of a step for later, if the session was not asked in it and wants no states."""
-        if self.is_asked or self.wants_states or not self.is_adaptive:
+        """Keep the tokens of a step for later, if the session was not asked in it and wants nothing else.
+
+        In a full batch a drafter that costs too much is held back in nearly every step of every request.
+        """
+        if self.is_asked or self.wants_states or self.wants_top:
             return False
         self.unseen.extend(committed)
         return True

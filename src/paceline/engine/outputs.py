@@ -165,3 +165,8 @@ class StepOutput:
     logprobs: tuple[dict[int, Logprob], ...] | None = None
     rejected: tuple[int, ...] = ()
     error: PacelineError | None = None
+
+    @property
+    def runs_on(self) -> bool:
+        """Whether more will come."""
+        return self.completion is None and self.error is None

@@ -41,6 +41,8 @@ def start_drafting(
         savings is not None,
         drafter.capabilities.is_adaptive,
         [] if config.record_decisions else None,
+        wants_states=bool(drafter.capabilities.state_layers),
+        wants_top=drafter.capabilities.num_top_tokens > 0,
     )
     request.num_top_tokens = drafter.capabilities.num_top_tokens
     request.state_layers = drafter.capabilities.state_layers
