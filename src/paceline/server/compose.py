@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -112,6 +112,21 @@ class Composer:
             yield frame(as_api_error(error).body) + DONE
             raise
         yield self._closing()
+
+    def take_shortcut(self, write: Callable[[bytes], bool]) -> None:
+        """Pass frames to ``write`` as steps come, until it returns False; :meth:`stream` yields the rest.
+
+        Only for replies of one part with plain chunks, once their opening is out. Waking a task for each
+        piece costs as much as making it.
+        """
+        if not self._is_plain or len(self.job.parts) > 1:
+            return
+
+        def take(part: Part, step: StepOutput) -> None:
+            if step.text and not write(self._plain_chunk(part, step.text)):
+                self.job.shortcut = None
+
+        self.job.shortcut = take
 
     def _opening(self) -> Iterator[bytes]:
         for part in self.job.parts:

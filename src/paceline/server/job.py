@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 
 from paceline.engine.outputs import CompletionOutput, StepOutput
@@ -30,13 +30,15 @@ class Part:
 @dataclass(slots=True, eq=False)
 class Job:
     """``parts`` in order of their index. ``arrived``: seconds of the monotonic clock, at the HTTP layer.
-    ``workload``: the label it counts under.
+    ``workload``: the label it counts under. ``shortcut``: takes steps that are not the last as they come,
+    while whoever reads :meth:`steps` waits.
     """
 
     job_id: str
     parts: Sequence[Part]
     arrived: float = field(default_factory=time.monotonic)
     workload: str | None = None
+    shortcut: Callable[[Part, StepOutput], None] | None = None
     _news: list[tuple[Part, Event]] = field(default_factory=list)
     _reader: asyncio.Future[None] | None = None
 
@@ -46,9 +48,19 @@ class Job:
 
     def put(self, part: Part, event: Event) -> None:
         """Take in an event, on the event loop. Whoever reads is woken once for all that came together."""
+        waiting = self._waiting
+        if waiting and self.shortcut is not None and isinstance(event, StepOutput) and event.runs_on:
+            self._take(part, event)
+            self.shortcut(part, event)
+            return
         self._news.append((part, event))
-        if self._reader is not None and not self._reader.done():
-            self._reader.set_result(None)
+        if waiting:
+            waiting.set_result(None)
+
+    @property
+    def _waiting(self) -> asyncio.Future[None] | None:
+        """What a reader waits for, if one does and has been told of nothing yet."""
+        return None if self._reader is None or self._reader.done() else self._reader
 
     async def _next(self, at_least: int) -> list[tuple[Part, Event]]:
         while len(self._news) < at_least:
