@@ -7,10 +7,13 @@ import time
 import pytest
 
 from paceline.config import SpecConfig
+from paceline.control.default_costs import CONSERVATIVE_COSTS
 from paceline.control.draft_clock import DraftClock
+from paceline.control.guard import Guard
+from paceline.engine.draft import Pacing
 from paceline.engine.outputs import CompletionOutput
 from paceline.executors.base import ForwardBatch
-from paceline.records import NO_SURCHARGE, FloatArray
+from paceline.records import NO_SURCHARGE, BatchLoad, FloatArray, Surcharge
 from paceline.sampling.params import SamplingParams
 from paceline.theory.cost_table import CostTable, DraftCost
 from support.engines import chain_script, make_rig, oracle_script, run_alone, scripted
@@ -75,6 +78,19 @@ def test_drafts_that_win_are_not_kept_waiting_for_the_sake_of_the_clock(
     steps = reply.steps or ()
     assert sum(step.reason == "timing" for step in steps) <= 3
     assert reply.metrics.tokens_per_step > 3
+
+
+def test_drafts_that_seem_cheaper_than_the_table_do_not_pass_for_winning() -> None:
+    """The ledger is filled by what the clock believes. When a plain step had become shorter, unheard, drafts
+    seemed to win, and as they seemed to win no plain step was asked for.
+    """
+    guard = Guard(CONSERVATIVE_COSTS, "auto")
+    guard.earn(10, gain=100.0)
+    assert guard.is_full
+    for factor, is_asked in ((1.0, True), (0.6, False), (1.8, True)):
+        pacing = Pacing(guard, is_guarded=True)
+        pacing.open(4, BatchLoad(1, 1, Surcharge(0.0, factor)), is_plain_wanted=True)
+        assert pacing.is_asked is is_asked
 
 
 def test_steps_that_ask_a_drafter_without_a_price_are_no_plain_steps(monkeypatch: pytest.MonkeyPatch) -> None:

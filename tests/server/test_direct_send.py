@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 from starlette.types import Message
@@ -96,7 +96,7 @@ class Feed:
         self.job = Job("r", [self.part])
         self.num_woken = 0
 
-    async def frames(self):  # type: ignore[no-untyped-def]
+    async def frames(self) -> AsyncIterator[bytes]:
         async for steps in self.job.steps():
             self.num_woken += 1
             yield "".join(step.text for _, step in steps).encode()

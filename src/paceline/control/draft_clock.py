@@ -24,7 +24,8 @@ _FADE = 0.995
 """The same with each plain step, or drafts that were once too dear would never be tried again."""
 _PRIOR = 4.0  # drafts that the table's word is worth
 _PRIOR_COST = 0.5  # of such a draft
-_KEEP_PLAIN = 0.85
+_KEEP_PLAIN, _AGING = 0.85, 8
+"""Kept of the mean of plain steps with each further one; so many drafts in between age it as one does."""
 _FIRST_PLAIN = 3  # plain steps of which the shortest counts, before there is a mean
 _KEEP_FIRST = 0.9
 _OUTLIER = 2.0  # times the expected time: somebody else's time slice, not a cost
@@ -95,13 +96,13 @@ class DraftClock:
         return min(seconds / self._plain, _OUTLIER * expected) - expected
 
     def _hear_plain(self, seconds: float) -> None:
-        self._since_plain = 0
+        since, self._since_plain = self._since_plain, 0
         self._num_plain += 1
         if self._num_plain <= _FIRST_PLAIN:  # the very first may have stood still
             self._plain = min(seconds, self._plain or seconds)
             return
         seconds = min(seconds, _OUTLIER * self._plain)
-        self._plain += (1.0 - _KEEP_PLAIN) * (seconds - self._plain)
+        self._plain += (1.0 - _KEEP_PLAIN ** (1 + since / _AGING)) * (seconds - self._plain)
 
     def _forget(self, keep: float) -> None:
         self._ones *= keep

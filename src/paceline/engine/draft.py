@@ -67,10 +67,13 @@ class Pacing:
     def open(self, budget: int, load: BatchLoad, is_plain_wanted: bool = False) -> int:
         """Return how many nodes may be drafted in a step with ``load``.
 
-        ``is_plain_wanted``: none, if it can be had cheaply; that is, unless drafts have been winning.
+        ``is_plain_wanted``: none, if it can be had cheaply; that is, unless drafts have been winning. But
+        where they seem cheaper than the table says, a plain step may have become shorter unheard, and they
+        only seem to win.
         """
         self.load = load
-        is_timed = is_plain_wanted and self.is_guarded and not self.guard.is_full
+        is_winning = self.guard.is_full and load.surcharge.factor >= 1.0
+        is_timed = is_plain_wanted and self.is_guarded and not is_winning
         if self.rest or is_timed:
             self.rest = max(0, self.rest - 1)
             self.budget = self.num_refused = 0
