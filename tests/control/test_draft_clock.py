@@ -151,9 +151,9 @@ def test_an_excess_that_does_not_depend_on_the_draft_is_asking() -> None:
 
 
 def test_a_plain_step_that_comes_after_many_drafts_counts_for_more() -> None:
-    """Plain steps had taken 5.6 ms when a reply began and took 3 ms soon after. Each 48 drafts one of them was
-    heard and moved the mean by 15 %, so drafts seemed to cost half of what the table says, and 82 of 86 steps
-    made one: 1.25 of plain's time.
+    """Plain steps had taken 5.6 ms when a reply began and took 3 ms soon after. Each 48 drafts one was heard
+    and moved the mean by 15 %, so drafts seemed to cost half of what the table says, and 82 of 86 steps made
+    one: 1.25 of plain's time.
     """
     clock, true = DraftClock(), Surcharge(0.0, 1.6)
     play(clock, [0.0] * 12, true, plain=0.0056)

@@ -25,8 +25,8 @@ _TURNS = 40
 _LEAST_TURNS = 4
 _FILLED = 16
 # Fewer row counts for slower models: a curve of few points, each measured several times, beats many points of
-# chance. r is linear between them, so both sides of the kernels' steps (see MEASURED_ROWS) belong in it: on a
-# slow day the curve ended at 32, and drafts of 32 requests were weighed by a third of what they cost.
+# chance. r is linear between them, so both sides of the kernels' steps (see MEASURED_ROWS) belong in it: on
+# a slow day the curve ended at 32, and drafts of 32 requests were weighed by a third of what they cost.
 _RUN = (1,) * 5  # of one-row steps, before another one
 _ROW_SETS = (
     (*_RUN, *MEASURED_ROWS),
