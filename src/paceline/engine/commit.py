@@ -177,5 +177,8 @@ def kept_states(plan: Plan, path: tuple[int, ...], verified: Verified) -> Hidden
     """Return the states of the pending tokens and of the accepted ``path``, without the rejected nodes."""
     if verified.states is None:
         return None
-    rows = [*range(plan.num_pending), *(plan.num_pending + node for node in path)]
-    return HiddenStates(plan.request.computed - plan.num_pending, verified.states[rows])
+    start = plan.request.computed - plan.num_pending
+    if not path or path[-1] == len(path) - 1:  # nothing in between was rejected
+        return HiddenStates(start, verified.states[: plan.num_pending + len(path)].copy())
+    kept = [*range(plan.num_pending), *(plan.num_pending + node for node in path)]
+    return HiddenStates(start, verified.states[kept])

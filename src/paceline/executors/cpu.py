@@ -104,6 +104,7 @@ class CpuExecutor:
                 f"there is no memory for a KV cache of {slots} tokens: ask for fewer"
             ) from error
         self._logits: FloatArray = np.empty((0, spec.vocab_size), dtype=np.float32)
+        self._layer_ids: dict[tuple[int, ...], IntArray] = {}
 
     @classmethod
     def load(
@@ -190,6 +191,9 @@ class CpuExecutor:
         ids = self._checked_layers(layers)
         logits = self._room_for(len(batch.logit_rows))
         states = np.empty((len(batch.tokens), len(ids) * self.spec.hidden_size), dtype=np.float32)
+        if len(batch.tokens) <= MAX_ROWS:
+            self.decoder.forward_with_states(*arrays_of(batch), logits, ids, states)
+            return logits, states
         row = wanted = 0
         for piece in pieces_of(batch):
             rows, logit_rows = len(piece.tokens), len(piece.logit_rows)
@@ -200,12 +204,15 @@ class CpuExecutor:
         return logits, states
 
     def _checked_layers(self, layers: Sequence[int]) -> IntArray:
+        known = self._layer_ids.get(tuple(layers))
+        if known is not None:
+            return known
         last = int(self.decoder.layers)
         if not layers or not all(0 <= layer <= last for layer in layers):
             raise ConfigError(
                 f"state layers {list(layers)}: each must be 0 to {last} (the output of the last layer)"
             )
-        return np.array(layers, dtype=np.int32)
+        return self._layer_ids.setdefault(tuple(layers), np.array(layers, dtype=np.int32))
 
     def _room_for(self, rows: int) -> FloatArray:
         if len(self._logits) < rows:
