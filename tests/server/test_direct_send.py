@@ -12,6 +12,7 @@ from paceline.engine.outputs import StepOutput
 from paceline.errors import DrafterError
 from paceline.sampling.params import SamplingParams
 from paceline.server.direct_send import DirectSend
+from paceline.server.errors import ApiError
 from paceline.server.job import Job, Part
 from paceline.server.watch import EventStream
 
@@ -177,3 +178,22 @@ def test_a_reader_that_was_told_already_gets_what_follows_in_order() -> None:
         assert b"".join(client.got) == b"abcde"
 
     asyncio.run(run())
+
+
+def test_a_piece_that_cannot_be_made_ends_its_own_request_only(caplog: pytest.LogCaptureFixture) -> None:
+    async def run() -> None:
+        feed = Feed()
+        stream = feed.frames()
+        waiting = asyncio.ensure_future(anext(stream))
+        await asyncio.sleep(0)
+
+        def broken(part: Part, step: StepOutput) -> None:
+            raise ValueError("no such piece")
+
+        feed.job.shortcut = broken
+        feed.put("a")  # raises nothing: other requests' events come behind it
+        with pytest.raises(ApiError, match="failed"):
+            await waiting
+
+    asyncio.run(run())
+    assert "no such piece" in caplog.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ from paceline.sampling.params import SamplingParams
 from paceline.server.engine_thread import Event, Failed
 from paceline.server.errors import as_api_error, too_busy
 from paceline.server.params import engine_error_names
+
+logger = logging.getLogger("paceline.server")
 
 
 @dataclass(slots=True, eq=False)
@@ -50,12 +53,26 @@ class Job:
         """Take in an event, on the event loop. Whoever reads is woken once for all that came together."""
         waiting = self._waiting
         if waiting and self.shortcut is not None and isinstance(event, StepOutput) and event.runs_on:
-            self._take(part, event)
-            self.shortcut(part, event)
-            return
+            failed = self._pass_on(self.shortcut, part, event)
+            if failed is None:
+                return
+            event = failed
         self._news.append((part, event))
         if waiting:
             waiting.set_result(None)
+
+    def _pass_on(
+        self, shortcut: Callable[[Part, StepOutput], None], part: Part, step: StepOutput
+    ) -> Failed | None:
+        """Take the shortcut; what it raises ends this request, not others whose events come behind."""
+        self._take(part, step)
+        try:
+            shortcut(part, step)
+        except Exception as error:
+            logger.exception("a piece of request %s could not be sent", self.job_id)
+            self.shortcut = None
+            return Failed(step.request_id, error)
+        return None
 
     @property
     def _waiting(self) -> asyncio.Future[None] | None:
