@@ -36,14 +36,7 @@ def start_drafting(
         config.record_decisions,
         min(num_others, config.max_num_requests - 1),
     )
-    request.pacing = Pacing(
-        Guard(costs, drafter.name, savings),
-        savings is not None,
-        drafter.capabilities.is_adaptive,
-        [] if config.record_decisions else None,
-        wants_states=bool(drafter.capabilities.state_layers),
-        wants_top=drafter.capabilities.num_top_tokens > 0,
-    )
+    request.pacing = _pacing(drafter, config, costs, savings)
     request.num_top_tokens = drafter.capabilities.num_top_tokens
     request.state_layers = drafter.capabilities.state_layers
     try:
@@ -57,3 +50,15 @@ def start_drafting(
             request.request_id,
             exc_info=True,
         )
+
+
+def _pacing(drafter: Drafter, config: EngineConfig, costs: CostTable, savings: Savings | None) -> Pacing:
+    """Return how the drafting of one request is bounded and recorded."""
+    return Pacing(
+        Guard(costs, drafter.name, savings),
+        savings is not None,
+        drafter.capabilities.is_adaptive,
+        [] if config.record_decisions else None,
+        wants_states=bool(drafter.capabilities.state_layers),
+        wants_top=drafter.capabilities.num_top_tokens > 0,
+    )

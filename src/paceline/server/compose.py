@@ -116,17 +116,15 @@ class Composer:
     def take_shortcut(self, write: Callable[[bytes], bool]) -> None:
         """Pass frames to ``write`` as steps come, until it returns False; :meth:`stream` yields the rest.
 
-        Only for replies of one part with plain chunks, once their opening is out. Waking a task for each
-        piece costs as much as making it.
+        For replies of one part with plain chunks, once begun. Waking a task costs as much as a piece does.
         """
-        if not self._is_plain or len(self.job.parts) > 1:
-            return
 
         def take(part: Part, step: StepOutput) -> None:
             if step.text and not write(self._plain_chunk(part, step.text)):
                 self.job.shortcut = None
 
-        self.job.shortcut = take
+        if self._is_plain and len(self.job.parts) == 1:
+            self.job.shortcut = take
 
     def _opening(self) -> Iterator[bytes]:
         for part in self.job.parts:
