@@ -19,6 +19,7 @@ from paceline import LLM
 from paceline.engine.outputs import StepOutput
 from paceline.sampling.params import SamplingParams
 from paceline.server import service as serving
+from paceline.server.engine_thread import Accepted
 from paceline.server.job import Job, Part
 from paceline.server.service import Service
 from paceline.server.settings import ServerSettings
@@ -81,7 +82,9 @@ def test_an_event_loop_that_is_busy_is_not_waited_for(
     async def run() -> Any:
         loop = asyncio.get_running_loop()
         service._loop = loop
-        delivered = loop.run_in_executor(None, service.deliver, [])
+        part = Part(0, "r-0", (1, 2), SamplingParams())
+        service._parts["r-0"] = (Job("r", [part]), part)
+        delivered = loop.run_in_executor(None, service.deliver, [Accepted("r-0")])
         is_over.wait(0.3)  # the loop stands still meanwhile
         is_late = not is_over.is_set()
         await delivered

@@ -74,7 +74,7 @@ class Api:
         composer = Composer(body, job, head, service.llm.tokenizer, use, prompts.echoes)
         close = partial(self._close, job, state.log)
         if body.stream:
-            return EventStream(composer.stream(), close, composer.take_shortcut)
+            return EventStream(composer.stream(), close, composer.lend)
         try:
             reply = await unless_gone(request, composer.whole())
         finally:

@@ -113,18 +113,16 @@ class Composer:
             raise
         yield self._closing()
 
-    def take_shortcut(self, write: Callable[[bytes], bool]) -> None:
-        """Pass frames to ``write`` as steps come, until it returns False; :meth:`stream` yields the rest.
-
-        For replies of one part with plain chunks, once begun. Waking a task costs as much as a piece does.
+    def lend(self, write: Callable[[bytes], bool]) -> None:
+        """Let frames be made where steps come from and given to ``write``, until it returns False;
+        :meth:`stream` yields the rest. For replies of one part with plain chunks, once begun.
         """
 
-        def take(part: Part, step: StepOutput) -> None:
-            if step.text and not write(self._plain_chunk(part, step.text)):
-                self.job.shortcut = None
+        def take(part: Part, step: StepOutput) -> bool:
+            return not step.text or write(self._plain_chunk(part, step.text))
 
         if self._is_plain and len(self.job.parts) == 1:
-            self.job.shortcut = take
+            self.job.lend(take)
 
     def _opening(self) -> Iterator[bytes]:
         for part in self.job.parts:

@@ -56,10 +56,13 @@ class Cancelled:
 
 Event = Accepted | StepOutput | Failed | Cancelled
 Deliver = Callable[[Sequence[Event]], None]
+LOAD_SECONDS = 0.05
 
 
 class EngineThread:
-    """``deliver`` is called on the thread, once per step, with all that has happened; the next step waits."""
+    """``deliver`` is called on the thread, once per step, with all that has happened; the next step waits.
+    ``load``: of :data:`LOAD_SECONDS` ago at most, while steps go on.
+    """
 
     def __init__(self, engine: Engine, deliver: Deliver) -> None:
         self._engine = engine
@@ -70,6 +73,7 @@ class EngineThread:
         self._step_began: float | None = None
         self._thread = threading.Thread(target=self._run, name="paceline-engine", daemon=True)
         self.load: EngineLoad = engine.load
+        self._looked = time.monotonic()
 
     def start(self) -> None:
         self._thread.start()
@@ -124,8 +128,14 @@ class EngineThread:
                 self._hand_out(events)
             if self._engine.has_unfinished:
                 self._hand_out(self._step())
-            self.load = self._engine.load
+            self._look_at_load(at_once=bool(commands) or not self._engine.has_unfinished)
         self._end_all(commands)
+
+    def _look_at_load(self, at_once: bool) -> None:
+        """Each step would pay for what somebody asks for every few seconds."""
+        now = time.monotonic()
+        if at_once or now - self._looked >= LOAD_SECONDS:
+            self.load, self._looked = self._engine.load, now
 
     def _obey(self, command: Submission | str) -> list[Event]:
         if isinstance(command, str):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
@@ -33,15 +34,19 @@ class Part:
 @dataclass(slots=True, eq=False)
 class Job:
     """``parts`` in order of their index. ``arrived``: seconds of the monotonic clock, at the HTTP layer.
-    ``workload``: the label it counts under. ``shortcut``: takes steps that are not the last as they come,
-    while whoever reads :meth:`steps` waits.
+    ``workload``: the label it counts under.
+
+    Steps come on the engine's thread (:meth:`pass_on`). They go from there by the event loop (:meth:`put`) to
+    whoever reads :meth:`steps`, or straight to what the reader has lent.
     """
 
     job_id: str
     parts: Sequence[Part]
     arrived: float = field(default_factory=time.monotonic)
     workload: str | None = None
-    shortcut: Callable[[Part, StepOutput], None] | None = None
+    _lent: Callable[[Part, StepOutput], bool] | None = None
+    _num_underway: int = 0  # passed on to the event loop, and not read yet
+    _lock: threading.Lock = field(default_factory=threading.Lock)
     _news: list[tuple[Part, Event]] = field(default_factory=list)
     _reader: asyncio.Future[None] | None = None
 
@@ -49,51 +54,62 @@ class Job:
     def unfinished(self) -> list[Part]:
         return [part for part in self.parts if part.done is None]
 
-    def put(self, part: Part, event: Event) -> None:
-        """Take in an event, on the event loop. Whoever reads is woken once for all that came together."""
-        waiting = self._waiting
-        if waiting and self.shortcut is not None and isinstance(event, StepOutput) and event.runs_on:
-            failed = self._pass_on(self.shortcut, part, event)
-            if failed is None:
-                return
-            event = failed
-        self._news.append((part, event))
-        if waiting:
-            waiting.set_result(None)
+    def lend(self, take: Callable[[Part, StepOutput], bool]) -> None:
+        """Let the engine's thread give steps that are not the last to ``take``, until it returns False or
+        something must go by the event loop. For the reader, when all it has read is on its way.
+        """
+        with self._lock:
+            if not self._num_underway:
+                self._lent = take
 
-    def _pass_on(
-        self, shortcut: Callable[[Part, StepOutput], None], part: Part, step: StepOutput
-    ) -> Failed | None:
-        """Take the shortcut; what it raises ends this request, not others whose events come behind."""
+    def pass_on(self, part: Part, event: Event) -> Event | None:
+        """Take in an event, on the engine's thread; return what must go by the event loop."""
+        with self._lock:
+            if self._lent is not None and isinstance(event, StepOutput) and event.runs_on:
+                failed = self._give(self._lent, part, event)
+                if failed is None:
+                    return None
+                event = failed
+            self._lent = None
+            self._num_underway += 1
+            return event
+
+    def _give(self, take: Callable[[Part, StepOutput], bool], part: Part, step: StepOutput) -> Failed | None:
+        """Give a step to what was lent; what that raises ends this request, and no other."""
         self._take(part, step)
         try:
-            shortcut(part, step)
+            if not take(part, step):
+                self._lent = None
         except Exception as error:
             logger.exception("a piece of request %s could not be sent", self.job_id)
-            self.shortcut = None
             return Failed(step.request_id, error)
         return None
 
-    @property
-    def _waiting(self) -> asyncio.Future[None] | None:
-        """What a reader waits for, if one does and has been told of nothing yet."""
-        return None if self._reader is None or self._reader.done() else self._reader
+    def put(self, part: Part, event: Event) -> None:
+        """Take in an event, on the event loop. Whoever reads is woken once for all that came together."""
+        self._news.append((part, event))
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
 
-    async def _next(self, at_least: int) -> list[tuple[Part, Event]]:
-        while len(self._news) < at_least:
+    def _read(self, number: int) -> list[tuple[Part, Event]]:
+        """Return the first ``number`` of the news."""
+        with self._lock:
+            self._num_underway -= number
+        read, self._news = self._news[:number], self._news[number:]
+        return read
+
+    async def _wait_for(self, number: int) -> None:
+        while len(self._news) < number:
             self._reader = asyncio.get_running_loop().create_future()
             await self._reader
-        news, self._news = self._news, []
-        return news
 
     async def accepted(self) -> None:
         """Wait until the engine has queued all parts. Raises ``ApiError`` when it refused one.
 
         The answers to parts that were submitted together come before any of their steps.
         """
-        news = await self._next(len(self.parts))
-        self._news = news[len(self.parts) :] + self._news
-        for _, event in news[: len(self.parts)]:
+        await self._wait_for(len(self.parts))
+        for _, event in self._read(len(self.parts)):
             if isinstance(event, Failed):
                 raise as_api_error(event.error, engine_error_names()) from event.error
 
@@ -102,7 +118,8 @@ class Job:
         left = len(self.unfinished)
         while left:
             steps = []
-            for part, event in await self._next(1):
+            await self._wait_for(1)
+            for part, event in self._read(len(self._news)):
                 if isinstance(event, Failed):
                     raise as_api_error(event.error, engine_error_names()) from event.error
                 if isinstance(event, StepOutput):

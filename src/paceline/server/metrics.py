@@ -79,7 +79,7 @@ class Metrics:
         self._thread = thread
         self._workloads: set[str] = set()
         self._prefix_seen = (0, 0)
-        self._new_tokens = 0
+        self._num_tokens = self._tokens_seen = 0
         self._alarms_seen = 0
         self._make_counters()
         self._make_histograms()
@@ -181,8 +181,9 @@ class Metrics:
 
     def _follow_load(self) -> None:
         """Take over what the engine counts itself, and what is counted for each piece of each stream."""
-        self._tokens.inc(self._new_tokens)
-        self._new_tokens = 0
+        num_tokens = self._num_tokens  # goes on growing meanwhile
+        self._tokens.inc(num_tokens - self._tokens_seen)
+        self._tokens_seen = num_tokens
         load = self._thread.load
         queries, hits = self._prefix_seen
         self._prefix_queries.inc(load.num_prefix_queries - queries)
@@ -197,10 +198,10 @@ class Metrics:
         self._errors.labels(**self._labels, code=str(status)).inc()
 
     def count_step(self, job: Job, part: Part, step: StepOutput, now: float) -> None:
-        """Count the tokens of one step, when they reach the event loop."""
+        """Count the tokens of one step, on the engine's thread, as they leave it."""
         number = len(step.token_ids)
         if number:
-            self._new_tokens += number
+            self._num_tokens += number
             if part.last_step is None:
                 self._ttft.observe(now - job.arrived)
             else:
@@ -261,14 +262,14 @@ class _Gaps(Collector):
         self._sum = 0.0
 
     def observe(self, seconds: float, times: int) -> None:
-        """Count ``seconds``, so many times over; only the event loop does."""
+        """Count ``seconds``, so many times over; only the engine's thread does."""
         self._counts[bisect_left(_SHORT, seconds)] += times
         self._sum += seconds * times
 
     def collect(self) -> Iterable[Metric]:
         family = HistogramMetricFamily(self._name, self._text, labels=tuple(self._labels))
         bounds = [*map(str, _SHORT), "+Inf"]
-        buckets = list(zip(bounds, accumulate(self._counts), strict=True))
+        buckets = list(zip(bounds, accumulate(tuple(self._counts)), strict=True))
         family.add_metric(tuple(self._labels.values()), buckets, self._sum)
         yield family
 

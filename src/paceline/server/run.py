@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from paceline.server.app import create_app
+from paceline.server.line import LineProtocol
 from paceline.server.service import Service
 from paceline.server.settings import ServerSettings
 
@@ -58,6 +59,7 @@ def make_server(llm: LLM, settings: ServerSettings, host: str, port: int) -> Dra
     app, service = create_app(llm, settings)
     config = uvicorn.Config(
         app,
+        http=LineProtocol,
         host=host,
         port=port,
         log_config=None,

@@ -1,6 +1,6 @@
 """The asyncio side of the engine: jobs are opened and closed here, and events find their way to them.
 
-Everything but :meth:`Service.deliver` runs on the event loop.
+Everything but :meth:`Service.deliver`, with what it counts and sends, runs on the event loop.
 """
 
 from __future__ import annotations
@@ -131,42 +131,43 @@ class Service:
             self._parts.pop(part.request_id, None)
 
     def deliver(self, events: Sequence[Event]) -> None:
-        """Hand events over from the engine's thread, and wait a little until they are on their way.
+        """Count events and hand them on, on the engine's thread: to clients, or else to the event loop.
 
-        Else the event loop would wait for the interpreter until the next forward begins, and then take a
-        core from it: each thread of a forward waits for the others a hundred times. With a core to spare
-        the two run side by side.
+        For the loop it waits a little. Else that would wait for the interpreter until the next forward
+        begins, and then take a core from it: each thread of a forward waits for the others a hundred times.
+        With a core to spare the two run side by side.
         """
-        if self._loop is not None:
+        now = time.monotonic()
+        left = [found for event in events if (found := self._pass_on(event, now)) is not None]
+        if self._loop is not None and left:
             self._handed_out.clear()
-            self._loop.call_soon_threadsafe(self._hand_out, events)
-            if self._patience and len(events) <= HAND_OUT_EVENTS:
+            self._loop.call_soon_threadsafe(self._hand_out, left)
+            if self._patience and len(left) <= HAND_OUT_EVENTS:
                 self._handed_out.wait(self._patience)
 
-    def _hand_out(self, events: Sequence[Event]) -> None:
-        self._take(events)
+    def _pass_on(self, event: Event, now: float) -> tuple[Job, Part, Event] | None:
+        """Count an event; return what is left to hand out."""
+        found = self._parts.get(event.request_id)
+        if isinstance(event, Cancelled):
+            self.metrics.count_end(event.completion, None, None)
+        if found is None:
+            if isinstance(event, StepOutput) and event.completion is not None:  # ended while being cancelled
+                self.metrics.count_end(event.completion, None, None)
+            return None
+        job, part = found
+        if isinstance(event, StepOutput):
+            self.metrics.count_step(job, part, event, now)
+        rest = job.pass_on(part, event)
+        return None if rest is None else (job, part, rest)
+
+    def _hand_out(self, news: Sequence[tuple[Job, Part, Event]]) -> None:
+        for job, part, event in news:
+            if isinstance(event, StepOutput) and event.completion is not None:
+                self._parts.pop(part.request_id, None)
+            job.put(part, event)
         loop = asyncio.get_running_loop()
         # Readers run in the loop's next round, and what they write leaves at its end.
         loop.call_soon(loop.call_soon, self._handed_out.set)
-
-    def _take(self, events: Sequence[Event]) -> None:
-        now = time.monotonic()
-        for event in events:
-            found = self._parts.get(event.request_id)
-            if isinstance(event, Cancelled):
-                self.metrics.count_end(event.completion, None, None)
-            if found is None:
-                if (
-                    isinstance(event, StepOutput) and event.completion is not None
-                ):  # ended while being cancelled
-                    self.metrics.count_end(event.completion, None, None)
-                continue
-            job, part = found
-            if isinstance(event, StepOutput):
-                self.metrics.count_step(job, part, event, now)
-                if event.completion is not None:
-                    del self._parts[event.request_id]
-            job.put(part, event)
 
     def model_named(self, name: str | None) -> str:
         """Return what replies call the model. Raises ``ApiError`` for a name that is not served."""

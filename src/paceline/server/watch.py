@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from paceline.server.direct_send import DirectSend
+from paceline.server.line import CHUNKED, Line
 
 T = TypeVar("T")
 
@@ -36,8 +36,8 @@ async def unless_gone(request: Request, work: Awaitable[T]) -> T | None:
 
 
 class EventStream(Response):
-    """Server-sent events. ``close`` is called once at the end, whoever ended it. ``take_shortcut``: is given
-    the means to send events at once that ``frames`` would yield later; see ``Composer.take_shortcut``.
+    """Server-sent events. ``close`` is called once at the end, whoever ended it. ``lend``: is given the means
+    to send events from another thread that ``frames`` would yield later; see ``Composer.lend``.
     """
 
     media_type = "text/event-stream"
@@ -46,18 +46,20 @@ class EventStream(Response):
         self,
         frames: AsyncIterator[bytes],
         close: Callable[[], None],
-        take_shortcut: Callable[[Callable[[bytes], bool]], None],
+        lend: Callable[[Callable[[bytes], bool]], None],
     ) -> None:
         # X-Accel-Buffering: a proxy (nginx) that collects small pieces would undo the streaming.
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._frames = frames
         self._close = close
-        self._take_shortcut = take_shortcut
+        self._lend = lend
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        direct = DirectSend(scope["state"].get("send", send))
-        task = asyncio.ensure_future(self._send_all(send, direct))
+        line = Line.of(scope["state"])
+        # Nothing that wraps the application looks at bodies: they go out by the gate's own ``send``.
+        send_body = scope["state"].get("send", send)
+        task = asyncio.ensure_future(self._send_all(send, send_body, line))
         watch = asyncio.ensure_future(_gone(receive))
         try:
             await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
@@ -65,19 +67,28 @@ class EventStream(Response):
                 task.result()
         finally:
             self._close()
-            for future in (task, watch, direct):
+            if line is not None:
+                line.close()
+            for future in (task, watch):
                 future.cancel()
             await asyncio.gather(task, watch, return_exceptions=True)
 
-    async def _send_all(self, send: Send, direct: DirectSend) -> None:
-        """``direct`` is by the gate's own ``send``: nothing that wraps the application looks at bodies, and
-        each piece would pass through it all, on cores that the forward wants.
-        """
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+    async def _send_all(self, send: Send, send_body: Send, line: Line | None) -> None:
+        headers = [*self.raw_headers, *([] if line is None else [CHUNKED])]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
         async for frames in self._frames:
-            await direct.finished()
-            direct.write(frames)
-            await direct.finished()
-            self._take_shortcut(direct.write)
-        await direct.finished()
+            if line is None:
+                await _send_piece(send_body, frames)
+                continue
+            line.finish()
+            await _send_piece(send_body, frames)
+            await asyncio.sleep(0)  # uvloop's transports write at the end of a round
+            if line.is_clear:
+                self._lend(line.write)
+        if line is not None:
+            line.finish()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _send_piece(send: Send, data: bytes) -> None:
+    await send({"type": "http.response.body", "body": data, "more_body": True})
