@@ -31,7 +31,7 @@ def stretch_of(pace: PromptPace, machine: Machine, requests: int, rows_each: int
     """Let the pace run; return how many plain steps its late steps last, without what drafts add to them."""
     late = []
     for step in range(steps):
-        rows = pace.num_rows(requests, WIDE) if step % 5 else 0
+        rows = pace.num_rows(requests, 1, WIDE) if step % 5 else 0
         seconds = machine.seconds(requests * rows_each, rows)
         pace.learn(requests * rows_each, rows, seconds)
         if rows and step > steps // 2:
@@ -51,35 +51,35 @@ def test_it_follows_a_prompt_that_gets_dearer() -> None:
     """Rows far into a prompt attend to more: p may treble while one prompt is read."""
     pace, machine = PromptPace(2.0, COST), Machine(0.005, 0.0002)
     stretch_of(pace, machine, 2, 3)
-    cheap = pace.num_rows(2, WIDE)
+    cheap = pace.num_rows(2, 1, WIDE)
     machine.p *= 3
     assert 1.7 < stretch_of(pace, machine, 2, 3, steps=100) < 2.3
-    assert pace.num_rows(2, WIDE) < cheap / 2
+    assert pace.num_rows(2, 1, WIDE) < cheap / 2
 
 
 def test_one_stall_of_the_machine_changes_little() -> None:
     pace, machine = PromptPace(2.0, COST), Machine(0.005, 0.0002)
     stretch_of(pace, machine, 2, 3)
-    before = pace.num_rows(2, WIDE)
+    before = pace.num_rows(2, 1, WIDE)
     pace.learn(6, before, 1.0)
-    assert pace.num_rows(2, WIDE) > before / 1.3
+    assert pace.num_rows(2, 1, WIDE) > before / 1.3
     pace.learn(6, 0, 1.0)
-    assert pace.num_rows(2, WIDE) < before * 1.3
+    assert pace.num_rows(2, 1, WIDE) < before * 1.3
 
 
 def test_before_anything_was_measured_the_curve_decides() -> None:
     pace = PromptPace(2.0, COST)
-    assert pace.num_rows(1, WIDE) == 10  # a row costs a tenth of a forward, and one forward is to spare
-    assert pace.num_rows(8, WIDE) == 17
-    assert pace.num_rows(0, WIDE) == WIDE
-    assert pace.num_rows(1, 3) == 3
-    assert PromptPace(math.inf, COST).num_rows(4, 99) == 99
+    assert pace.num_rows(1, 1, WIDE) == 10  # a row costs a tenth of a forward, and one forward is to spare
+    assert pace.num_rows(8, 1, WIDE) == 17
+    assert pace.num_rows(0, 1, WIDE) == WIDE
+    assert pace.num_rows(1, 1, 3) == 3
+    assert PromptPace(math.inf, COST).num_rows(4, 1, 99) == 99
 
 
 def test_a_prompt_never_stands_still() -> None:
     pace, machine = PromptPace(1.2, COST), Machine(0.001, 0.01)
     stretch_of(pace, machine, 1, 1)
-    assert pace.num_rows(1, WIDE) == 1
+    assert pace.num_rows(1, 1, WIDE) == 1
 
 
 def test_times_that_make_no_sense_do_no_harm() -> None:
@@ -88,10 +88,10 @@ def test_times_that_make_no_sense_do_no_harm() -> None:
     for _ in range(20):
         pace.learn(1, 0, 0.005)
         pace.learn(1, 100, 0.001)
-    assert 1 <= pace.num_rows(1, WIDE) <= 256
+    assert 1 <= pace.num_rows(1, 1, WIDE) <= 256
     for _ in range(60):
         pace.learn(1, 20, 0.005 + 20 * 0.0004)
-    assert pace.num_rows(1, WIDE) < 30
+    assert pace.num_rows(1, 1, WIDE) < 30
 
 
 class DeepMachine(Machine):
@@ -121,7 +121,7 @@ def p99_gaps(requests: int, drafts: int) -> tuple[float, float, int]:
     alone = [step(0) for _ in range(400)]
     beside = []
     while machine.depth < 4000:
-        rows = pace.num_rows(requests, 4000 - machine.depth)
+        rows = pace.num_rows(requests, 1, 4000 - machine.depth)
         beside.append(step(rows))
         machine.depth += rows
     ends = [statistics.quantiles(steps, n=100)[98] for steps in (alone, beside)]
@@ -156,7 +156,7 @@ def test_replies_that_grow_beside_a_long_prompt_do_not_slow_it_down() -> None:
     read = []
     for _ in range(1500):
         machine.w *= 1.001
-        rows = pace.num_rows(4, WIDE)
+        rows = pace.num_rows(4, 1, WIDE)
         pace.learn(4, rows, machine.seconds(4, rows))
         read.append(rows)
     assert machine.w / 0.003 > 4
@@ -176,7 +176,7 @@ def test_a_first_forward_that_took_long_is_soon_forgotten() -> None:
         pace.learn(1, 0, machine.seconds(1, 0))
     given = []
     for _ in range(16):
-        given.append(pace.num_rows(8, WIDE))
+        given.append(pace.num_rows(8, 1, WIDE))
         pace.learn(8, given[-1], machine.seconds(8, given[-1]))
     assert given[0] <= 3
     assert given[-1] == pytest.approx(1.5 * 0.003 * COST.at(8) / 0.0004, rel=0.1)
@@ -199,6 +199,22 @@ def test_a_pace_learnt_from_single_requests_holds_for_a_full_batch() -> None:
             for _ in range(40):
                 pace.learn(rows, 0, machine.seconds(rows, 0))
         pace.learn(16, 50, machine.seconds(16, 50))
-        given.append(pace.num_rows(16, WIDE))
+        given.append(pace.num_rows(16, 1, WIDE))
     assert given[0] == pytest.approx(1.5 * machine.seconds(16, 0) / machine.p, rel=0.1)
     assert given[1] == pytest.approx(given[0], rel=0.1)
+
+
+def test_a_burst_is_not_read_at_the_pace_of_the_few_that_are_through() -> None:
+    """32 summaries were asked for at once. The first ones were read, drafted, and had ended before the last
+    ones were read, a few rows beside each of their short steps: 369 steps, 244 without drafts.
+    """
+    pace, machine = PromptPace(2.5, COST), Machine(0.004, 0.0004, noise=0.0)
+    for rows in (1, 2, 32):
+        for _ in range(40):
+            pace.learn(rows, 0, machine.seconds(rows, 0))
+    pace.learn(2, 20, machine.seconds(2, 20))
+    alone = pace.num_rows(2, 1, WIDE)
+    assert alone == pytest.approx(1.5 * machine.seconds(2, 0) / machine.p, abs=1)
+    assert pace.num_rows(2, 2, WIDE) == alone
+    assert pace.num_rows(2, 30, WIDE) == pytest.approx(1.5 * machine.seconds(30, 0) / machine.p, rel=0.02)
+    assert pace.num_rows(32, 30, WIDE) == pace.num_rows(32, 1, WIDE)

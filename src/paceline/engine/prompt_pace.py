@@ -4,9 +4,7 @@ A step of plain decoding may take ``stretch`` times as long because of a prompt,
 seconds longer as a plain one may: drafts lengthen a step already. With R decoding rows (roots and drafts) and
 P prompt rows a forward is taken to last s(R) + p·P seconds. s is learnt from forwards without prompt rows,
 p from those with some, both as medians; so p follows the machine, the model, and how far the prompt has come
-(its attention costs more and more: 4,000 tokens on, a row of SmolLM2-135M costs as much as a whole forward
-for one request at its beginning). With D decoding requests P = (stretch - 1)·s(D) / p, and 1 at least.
-
+(XX
 Replies grow beside a long prompt, and s with them. So a prompt now and then stands still for a step; else
 what the replies cost would be laid to the prompt, which would be read ever more slowly.
 
@@ -39,8 +37,9 @@ class PromptPace:
         self._row = _Median()  # p
         self._since_look = 0
 
-    def num_rows(self, num_decoding: int, left: int) -> int:
-        """Return how many of ``left`` rows (one or more) read prompts beside ``num_decoding`` requests.
+    def num_rows(self, num_decoding: int, num_reading: int, left: int) -> int:
+        """Return how many of ``left`` rows (one or more) read the prompts of ``num_reading`` requests beside
+        ``num_decoding`` others.
 
         None when the requests are to be timed alone.
         """
@@ -48,9 +47,10 @@ class PromptPace:
             return left
         if self._since_look >= _LOOK_EACH:
             return 0
-        step, row = self._steps.at(num_decoding), self._row.value
+        width = max(num_decoding, num_reading)
+        step, row = self._steps.at(width), self._row.value
         if step is None or row is None:
-            step, row = self._cost.at(num_decoding), self._assumed_row()
+            step, row = self._cost.at(width), self._assumed_row()
         return min(left, max(1, int((self._stretch - 1.0) * step / row)))
 
     def learn(self, decode_rows: int, prompt_rows: int, seconds: float) -> None:

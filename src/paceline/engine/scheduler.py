@@ -171,7 +171,8 @@ class Scheduler:
         readers = [] if len(shares) == len(self.running) else self._readers()
         if not readers:
             return shares
-        left = self.pace.num_rows(len(shares), self._config.max_batch_tokens - len(shares))
+        left = self._config.max_batch_tokens - len(shares)
+        left = self.pace.num_rows(len(shares), len(readers), left)
         first, *others = readers
         equals = [other for other in others if other.priority == first.priority]
         half = -(-left // 2) if equals else left
