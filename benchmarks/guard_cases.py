@@ -19,7 +19,7 @@ BATCHES = (1, 8, 32)
 WRONG = "always-wrong"
 TOKENS = {1: 256, 8: 128, 32: 96}
 """Most tokens of a reply by batch, so that the whole table takes minutes."""
-ROUNDS = {1: 6, 8: 4, 32: 3}
+ROUNDS = {1: 10, 8: 10, 32: 6}
 RANDOM_TOKENS = 48
 
 

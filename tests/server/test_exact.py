@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -92,3 +93,21 @@ def test_echo(served: Served, reference: LLM) -> None:
     ids = reference.tokenizer.encode(PROMPT)
     echoed = served.post("/v1/completions", {**body, "prompt": ids, "echo": True}).json()
     assert echoed["choices"][0]["text"] == PROMPT + plain
+
+
+def test_an_id_of_a_request_that_runs_may_come_again(served: Served) -> None:
+    """The engine's ids were made of the client's ``X-Request-Id`` alone: who sent one that was in use ended
+    the other request, and could be sent its text.
+    """
+    bodies = [
+        {"prompt": text, "max_tokens": 200, "temperature": 0, "ignore_eos": True} for text in ("ab", "ba")
+    ]
+    alone = [served.post("/v1/completions", body).json()["choices"][0]["text"] for body in bodies]
+    with ThreadPoolExecutor(8) as pool:
+        asked = [
+            pool.submit(served.post, "/v1/completions", body, headers={"X-Request-Id": "mine"})
+            for body in bodies * 4
+        ]
+        answers = [answer.result() for answer in asked]
+    assert [answer.status_code for answer in answers] == [200] * 8
+    assert [answer.json()["choices"][0]["text"] for answer in answers] == alone * 4

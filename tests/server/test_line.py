@@ -123,14 +123,52 @@ def test_what_a_client_does_not_take_is_left_to_the_transport(loop: Callable[[],
     run(loop, test)
 
 
-def test_a_closed_line_and_a_lost_connection_take_nothing() -> None:
+@pytest.mark.parametrize("loop", LOOPS)
+def test_a_closed_line_and_a_lost_connection_take_nothing(loop: Callable[[], Any]) -> None:
     async def test(connection: Connection) -> None:
         with a_line(connection) as line:
             connection.client.close()
             assert not line.write(b"to nobody")
-            assert line._rest == b""
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert connection.accepting.transport.is_closing(), "the transport met the broken connection"
+            assert not line.write(b"to nobody")
+            line.finish()
             line.close()
             assert not line.write(b"late")
+
+    run(loop, test)
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_half_a_piece_does_not_wait_for_the_next_one(loop: Callable[[], Any]) -> None:
+    """The next one may be seconds away: its text may be held back, or its request preempted."""
+
+    async def test(connection: Connection) -> None:
+        with a_line(connection) as line:
+            sent = 1
+            while await asyncio.to_thread(line.write, b"x" * 999):
+                sent += 1
+            body = b""
+            reader = ChunkReader()
+            while len(body) < 999 * sent:
+                data = await asyncio.wait_for(
+                    asyncio.get_running_loop().sock_recv(connection.client, 4096), 30
+                )
+                body += reader.push(data)
+
+    run(loop, test)
+
+
+def test_without_descriptors_there_is_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It raised, and the request ran on with nobody to read it: others may hold all descriptors."""
+
+    def none_left(*args: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    async def test(connection: Connection) -> None:
+        monkeypatch.setattr(socket, "fromfd", none_left)
+        assert Line.of(connection.state) is None
 
     run(asyncio.new_event_loop, test)
 
@@ -289,8 +327,12 @@ def test_a_piece_that_cannot_be_made_ends_its_own_request_only(caplog: pytest.Lo
 
         feed.job.lend(broken)
         feed.pass_on(StepOutput("r-0", (1,), "a"))  # raises nothing: other requests' events come behind it
+        taken: list[str] = []
         with pytest.raises(ApiError, match="failed"):
             await waiting
+        feed.job.lend(lambda _, step: bool(taken.append(step.text)))
+        feed.pass_on(StepOutput("r-0", (1,), "b"))
+        assert not taken, "nothing comes behind the error"
 
     asyncio.run(test())
     assert "no such piece" in caplog.text

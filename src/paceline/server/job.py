@@ -46,6 +46,7 @@ class Job:
     workload: str | None = None
     _lent: Callable[[Part, StepOutput], bool] | None = None
     _num_underway: int = 0  # passed on to the event loop, and not read yet
+    _has_failed: bool = False
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _news: list[tuple[Part, Event]] = field(default_factory=list)
     _reader: asyncio.Future[None] | None = None
@@ -59,7 +60,7 @@ class Job:
         something must go by the event loop. For the reader, when all it has read is on its way.
         """
         with self._lock:
-            if not self._num_underway:
+            if not (self._num_underway or self._has_failed):
                 self._lent = take
 
     def pass_on(self, part: Part, event: Event) -> Event | None:
@@ -71,6 +72,7 @@ class Job:
                     return None
                 event = failed
             self._lent = None
+            self._has_failed = self._has_failed or isinstance(event, Failed)
             self._num_underway += 1
             return event
 

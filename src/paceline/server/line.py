@@ -34,8 +34,8 @@ class Line:
     :meth:`finish` before it writes again.
     """
 
-    def __init__(self, transport: asyncio.WriteTransport) -> None:
-        self._transport = transport
+    def __init__(self, transport: asyncio.WriteTransport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
         found = transport.get_extra_info("socket")
         # One of our own: a number that the transport has closed may soon be somebody else's connection.
         self._socket: socket.socket | None = socket.fromfd(found.fileno(), found.family, found.type)
@@ -45,11 +45,14 @@ class Line:
 
     @classmethod
     def of(cls, state: dict[str, Any]) -> Line | None:
-        """Return the line of a request; ``None`` behind TLS, and in servers that do not tell."""
+        """Return the line of a request; ``None`` behind TLS, and in servers that do not tell. On the loop."""
         transport = state.get(TRANSPORT)
         if transport is None or transport.is_closing() or transport.get_extra_info("sslcontext") is not None:
             return None
-        return cls(transport)
+        try:
+            return cls(transport, asyncio.get_running_loop())
+        except OSError:  # no descriptor is left
+            return None
 
     @property
     def is_clear(self) -> bool:
@@ -57,29 +60,28 @@ class Line:
         return not (self._rest or self._transport.is_closing() or self._transport.get_write_buffer_size())
 
     def write(self, data: bytes) -> bool:
-        """Send a piece without waiting; return whether another may follow before :meth:`finish`.
-
-        What the client does not take is kept for :meth:`finish`. A broken connection is the event loop's to
-        find; for it the piece is lost.
+        """Send a piece without waiting; return whether another may follow before :meth:`finish`, which the
+        event loop is asked for then. What goes wrong is left for the transport to meet.
         """
         chunk = b"%x\r\n%b\r\n" % (len(data), data)
         with self._lock:
-            if self._socket is None:
+            if self._socket is None or self._transport.is_closing():
                 return False
             try:
                 sent = self._socket.send(chunk)
-            except BlockingIOError:
-                sent = 0
             except OSError:
-                return False
-            self._rest = chunk[sent:]
-            return not self._rest
+                sent = 0
+            rest = self._rest = chunk[sent:]
+        if rest:  # the client should not wait for half a piece until there is another one
+            self._loop.call_soon_threadsafe(self.finish)
+            return False
+        return True
 
     def finish(self) -> None:
         """Leave what is left over to the transport. On the event loop."""
         with self._lock:
             rest, self._rest = self._rest, b""
-        if rest:
+        if rest and not self._transport.is_closing():
             self._transport.write(rest)
 
     def close(self) -> None:

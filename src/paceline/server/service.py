@@ -6,6 +6,7 @@ Everything but :meth:`Service.deliver`, with what it counts and sends, runs on t
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
 from collections.abc import Sequence
@@ -50,6 +51,7 @@ class Service:
         self.metrics = Metrics(settings.model_names[0], self.thread)
         self._room = llm.engine.config.max_num_requests + settings.max_queue
         self._parts: dict[str, tuple[Job, Part]] = {}
+        self._numbers = itertools.count()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._handed_out = threading.Event()
         self._patience = HAND_OUT_SECONDS if llm.settings["threads"] >= default_threads() else 0.0
@@ -111,8 +113,10 @@ class Service:
     ) -> Job:
         """Put requests on the engine. Raises ``ApiError`` when one is refused, and then none runs."""
         self.check_room(len(requests))
+        number = next(self._numbers)  # ids of jobs are the clients' words, and may come twice
         parts = [
-            Part(index, f"{job_id}-{index}", ids, params) for index, (ids, params) in enumerate(requests)
+            Part(index, f"{job_id}-{number}-{index}", ids, params)
+            for index, (ids, params) in enumerate(requests)
         ]
         job = Job(job_id, parts, arrived, requests[0][1].workload)
         self._parts |= {part.request_id: (job, part) for part in parts}

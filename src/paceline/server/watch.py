@@ -56,9 +56,9 @@ class EventStream(Response):
         self._lend = lend
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        line = Line.of(scope["state"])
         # Nothing that wraps the application looks at bodies: they go out by the gate's own ``send``.
         send_body = scope["state"].get("send", send)
+        line = Line.of(scope["state"])
         task = asyncio.ensure_future(self._send_all(send, send_body, line))
         watch = asyncio.ensure_future(_gone(receive))
         try:
@@ -85,7 +85,8 @@ class EventStream(Response):
             await asyncio.sleep(0)  # uvloop's transports write at the end of a round
             if line.is_clear:
                 self._lend(line.write)
-        if line is not None:
+        if line is not None:  # nothing may come behind the end
+            line.close()
             line.finish()
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
