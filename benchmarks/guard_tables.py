@@ -61,7 +61,7 @@ def fixed_table(results: Sequence[FixedResult]) -> str:
     ]
     for result in results:
         best, share = result.best_fixed, statistics.median(result.shares)
-        beats_plain = statistics.median(result.speedups[best]) > 1.0
+        beats_plain = statistics.median(result.duel[best]) > 1.0
         others = [
             f"{name}: {statistics.median(values):.2f}"
             for name, values in result.speedups.items()
@@ -69,8 +69,8 @@ def fixed_table(results: Sequence[FixedResult]) -> str:
         ]
         held = "yes" if share >= FIXED_BAR else "**no**"
         lines.append(
-            f"| {result.workload} | {best} | {spread(result.speedups[best])} | "
-            f"{spread(result.speedups['auto'])} | {spread(result.shares)} | {'; '.join(others)} | "
+            f"| {result.workload} | {best} | {spread(result.duel[best])} | "
+            f"{spread(result.duel['auto'])} | {spread(result.shares)} | {'; '.join(others)} | "
             f"{100 * result.identical:.0f}% | {held if beats_plain else 'plain is best'} |"
         )
     return "\n".join(lines)
