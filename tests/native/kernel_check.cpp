@@ -41,7 +41,7 @@ std::vector<float> normal(std::size_t n, double deviation = 1.0) {
 
 constexpr int kGroups = 24;  // a run of 16 groups and a rest; three super-blocks
 constexpr int kInputs = kGroups * kGroup;
-constexpr int kOutputs = 2 * kTileRows;
+constexpr int kTiles = 3, kOutputs = kTiles * kTileRows;  // more than kernels multiply at once, and a rest
 constexpr unsigned kAllOffsets = 15;
 
 const char* kind_name(Kind kind) {
@@ -137,7 +137,12 @@ void check_product(const KernelTable& k, const KindTraits& t, const std::vector<
     for (int first = 0; first < (rows == 1 ? k.max_rows : 1); ++first) {
       pack(k, {x.begin() + static_cast<std::ptrdiff_t>(first) * kInputs, x.end()}, rows, a);
       std::vector<float> out(static_cast<std::size_t>(rows) * kOutputs);
-      for (int tile = 0; tile < 2; ++tile) k.gemm(weight.view(), tile, a.block, out.data() + kTileRows * tile, kOutputs);
+      std::vector<float> single = out;
+      k.gemm(weight.view(), 0, kTiles, a.block, out.data(), kOutputs);
+      for (int tile = 0; tile < kTiles; ++tile)
+        k.gemm(weight.view(), tile, 1, a.block, single.data() + kTileRows * tile, kOutputs);
+      expect(std::memcmp(out.data(), single.data(), out.size() * sizeof(float)) == 0,
+             "a tile's bits depend on the tiles beside it", rows, 0);
       if (rows == 1) alone[first] = out;
       for (int r = 0; r < rows && rows > 1; ++r)
         expect(std::memcmp(&out[static_cast<std::size_t>(r) * kOutputs], alone[r].data(), kOutputs * sizeof(float)) == 0,

@@ -51,7 +51,7 @@ Decoder::Decoder(std::shared_ptr<Model> model, std::shared_ptr<ThreadPool> pool,
     s.own_x.resize(static_cast<std::size_t>(kReplicatedRows) * m.hidden);
     s.row.resize(widest_);
     s.own_rows.resize(static_cast<std::size_t>(kReplicatedRows) * widest_);
-    s.tile.resize(std::max(2 * kMaxBlockRows * kTileRows, widest_));
+    s.tile.resize(std::max(2 * kMaxBlockRows * kTilesAtOnce * kTileRows, widest_));
     s.partial.resize(static_cast<std::size_t>(2) * kMaxQueries * (2 + padded_dim_));
   }
 }

@@ -17,7 +17,7 @@
 namespace paceline {
 
 constexpr int kReplicatedRows = 8;  // up to here preparing rows on every thread is cheaper than sharing them
-
+constexpr int kTilesAtOnce = 2;     // that one call multiplies: kernels do so faster than one after another
 constexpr int kShortRows = 16;      // passes of up to so many rows are short enough to be judged for crowding
 
 inline int round_up(int n, int to) { return (n + to - 1) / to * to; }

@@ -2,13 +2,26 @@
 #include "decoder.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
+#include <tuple>
 
 namespace paceline {
 namespace {
 
 constexpr std::size_t kWarmBytes = 4096;
+
+// The tiles of a weight as items of work.
+struct TileItems {
+  int tiles, size, count;
+
+  // One tile each where whole pairs would leave threads without work.
+  TileItems(int all, int threads)
+      : tiles(all), size(all >= 4 * kTilesAtOnce * threads ? kTilesAtOnce : 1), count((all + size - 1) / size) {}
+  int first(int item) const { return item * size; }
+  int length(int item) const { return std::min(size, tiles - first(item)); }
+};
 
 }  // namespace
 
@@ -49,24 +62,28 @@ void Decoder::pack(ThreadState& s, const float* x, std::int64_t stride, int cols
 
 void Decoder::product(ThreadState& s, const Weight& w, float* out, std::int64_t stride) {
   const WeightView& v = w.view();
-  next_work(s).run(s.thread, v.tiles, [&](int tile) {
+  const TileItems items(v.tiles, active_);
+  next_work(s).run(s.thread, items.count, [&](int i) {
+    const int tile = items.first(i);
     for (const ActivationBlock& b : s.inputs->blocks)
-      k_.gemm(v, tile, b, out + b.row * stride + static_cast<std::int64_t>(tile) * kTileRows, stride);
+      k_.gemm(v, tile, items.length(i), b, out + b.row * stride + static_cast<std::int64_t>(tile) * kTileRows, stride);
   });
 }
 
 void Decoder::gated_product(ThreadState& s, const Layer& w) {
   const Spec& m = model_->spec;
-  next_work(s).run(s.thread, w.gate->view().tiles, [&](int tile) {
+  const TileItems items(w.gate->view().tiles, active_);
+  next_work(s).run(s.thread, items.count, [&](int i) {
+    const int tile = items.first(i), count = items.length(i), columns = count * kTileRows;
     for (const ActivationBlock& b : s.inputs->blocks) {
       float* gate = s.tile.data();
-      float* up = gate + kMaxBlockRows * kTileRows;
-      k_.gemm(w.gate->view(), tile, b, gate, kTileRows);
-      k_.gemm(w.up->view(), tile, b, up, kTileRows);
-      k_.gated(gate, up, b.rows * kTileRows, m.gelu, gate);
+      float* up = gate + kMaxBlockRows * columns;
+      k_.gemm(w.gate->view(), tile, count, b, gate, columns);
+      k_.gemm(w.up->view(), tile, count, b, up, columns);
+      k_.gated(gate, up, b.rows * columns, m.gelu, gate);
       for (int r = 0; r < b.rows; ++r)
-        std::memcpy(act_.data() + static_cast<std::size_t>(b.row + r) * m.ffn + tile * kTileRows,
-                    gate + r * kTileRows, sizeof(float) * kTileRows);
+        std::memcpy(act_.data() + static_cast<std::size_t>(b.row + r) * m.ffn + tile * kTileRows, gate + r * columns,
+                    sizeof(float) * columns);
     }
   });
 }
@@ -185,12 +202,21 @@ void Decoder::layer(ThreadState& s, int l) {
   });
   pack(s, rows, widest_, of_pairs ? 2 * m.hidden : m.hidden, qkv_needs);
   // Query, key and value tiles are one list of work.
-  const int qt = w.q->view().tiles, kt = w.k->view().tiles;
-  next_work(s).run(s.thread, qt + 2 * kt, [&](int i) {
-    const WeightView& v = i < qt ? w.q->view() : i < qt + kt ? w.k->view() : w.v->view();
-    const int tile = i < qt ? i : i < qt + kt ? i - qt : i - qt - kt;
+  const auto part = [&](const Weight& v, int column) {
+    return std::tuple{&v.view(), TileItems(v.view().tiles, active_), column};
+  };
+  const int k_column = w.q->view().tiles * kTileRows, v_column = k_column + w.k->view().tiles * kTileRows;
+  const std::array parts{part(*w.q, 0), part(*w.k, k_column), part(*w.v, v_column)};
+  int count = 0;
+  for (const auto& [view, items, column] : parts) count += items.count;
+  next_work(s).run(s.thread, count, [&](int i) {
+    auto at = parts.begin();
+    for (; i >= std::get<1>(*at).count; ++at) i -= std::get<1>(*at).count;
+    const auto& [view, items, column] = *at;
     for (const ActivationBlock& b : s.inputs->blocks)
-      k_.gemm(v, tile, b, qkv_.data() + static_cast<std::size_t>(b.row) * qkv_width_ + i * kTileRows, qkv_width_);
+      k_.gemm(*view, items.first(i), items.length(i), b,
+              qkv_.data() + static_cast<std::size_t>(b.row) * qkv_width_ + column + items.first(i) * kTileRows,
+              qkv_width_);
   });
   sync(s, kQkv);
   const int heads = m.heads + m.kv_heads, items = batch_.rows * heads;
@@ -247,15 +273,17 @@ void Decoder::head(ThreadState& s, float* logits) {
     k_.rms_norm(copy, model_->output_norm.data(), m.eps, m.hidden, rows + i * widest_);
   });
   pack(s, rows, widest_, m.hidden, head_needs);
-  next_work(s).run(s.thread, w.view().tiles, [&](int tile) {
-    const int column = tile * kTileRows, columns = std::min(kTileRows, m.outputs - column);
+  const TileItems items(w.view().tiles, active_);
+  next_work(s).run(s.thread, items.count, [&](int i) {
+    const int tile = items.first(i), all = items.length(i) * kTileRows;
+    const int column = tile * kTileRows, columns = std::min(all, m.outputs - column);
     for (const ActivationBlock& b : s.inputs->blocks) {
       float* out = logits + static_cast<std::int64_t>(b.row) * m.outputs + column;
-      const bool whole = columns == kTileRows;
-      k_.gemm(w.view(), tile, b, whole ? out : s.tile.data(), whole ? m.outputs : kTileRows);
+      const bool whole = columns == all;
+      k_.gemm(w.view(), tile, items.length(i), b, whole ? out : s.tile.data(), whole ? m.outputs : all);
       for (int r = 0; r < b.rows; ++r) {
         float* row = out + static_cast<std::int64_t>(r) * m.outputs;
-        if (!whole) std::memcpy(row, s.tile.data() + r * kTileRows, sizeof(float) * columns);
+        if (!whole) std::memcpy(row, s.tile.data() + r * all, sizeof(float) * columns);
         if (m.final_softcap > 0.0f) k_.softcap(row, columns, m.final_softcap);
       }
     }

@@ -68,8 +68,9 @@ struct KernelTable {
   void (*pack_quants)(const ActivationBlock& b, const float* x, std::int64_t stride, int begin, int end,
                       unsigned offset_mask);
   void (*pack_values)(const ActivationBlock& b, const float* x, std::int64_t stride, int begin, int end);
-  // out[r * stride + 0..15] = tile of 16 outputs for the rows of the block.
-  void (*gemm)(const WeightView& w, int tile, const ActivationBlock& block, float* out, std::int64_t stride);
+  // out[r * stride + 0..16 * count - 1] = `count` tiles of 16 outputs for the rows of the block.
+  void (*gemm)(const WeightView& w, int tile, int count, const ActivationBlock& block, float* out,
+               std::int64_t stride);
   // y = x / rms(x) * weight, float32 [n], n a multiple of 16.
   void (*rms_norm)(const float* x, const float* weight, float eps, int n, float* y);
   void (*add)(const float* x, float* y, int n);                                   // y += x

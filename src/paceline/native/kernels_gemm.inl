@@ -1,4 +1,4 @@
-// Matrix products: one tile of 16 outputs for all rows of a block.
+// Matrix products: tiles of 16 outputs for all rows of a block.
 // Part of kernels.inl.
 
 // Weights are fetched ahead of their use. One row has nothing else to load, so they may go to the first level of cache.
@@ -42,16 +42,14 @@ struct Layout {  // compile-time twin of KindTraits; bind time checks that they 
 template <Kind K>
 struct GroupCursor {
   using L = Layout<K>;
-  const std::uint8_t* p;
+  const std::uint8_t* p = nullptr;
   int group = 0;
   F d = zero(), m = zero();    // of the super-block, two-level kinds
   F scale = zero(), low = zero();  // of the group: what its sums are multiplied with (Q6_K: of its two halves),
                                    // and what the activations' sum is, where there is a minimum
 
-  explicit GroupCursor(const std::uint8_t* tile) : p(tile) {}
-
-  // Returns the group's quants and steps behind it.
-  const std::uint8_t* next() {
+  // Returns the group's quants.
+  const std::uint8_t* begin_group() {
     if constexpr (L::two_level) {
       if (group % kSuperGroups == 0) {
         d = load_half(reinterpret_cast<const std::uint16_t*>(p));
@@ -59,7 +57,11 @@ struct GroupCursor {
         p += L::header;
       }
     }
-    const std::uint8_t* quants = p;
+    return p;
+  }
+
+  // Reads the group's scales and steps behind it.
+  void end_group() {
     const std::uint8_t* s = p + L::quant_bytes;
     if constexpr (K == Kind::Q6_K) {
       scale = mul(d, load_s8(s));
@@ -73,7 +75,6 @@ struct GroupCursor {
     }
     p += L::group_bytes;
     ++group;
-    return quants;
   }
 };
 
@@ -90,35 +91,13 @@ inline F add_group(F scale, F low, I sum, I second, float da, float sa, F acc) {
   }
 }
 
-// The 16 outputs of a tile for Width rows, quantised weights.
-template <Kind K, int Width>
-inline void quant_tile(const std::uint8_t* p, int groups, const ActivationBlock& b, F* acc) {
-  using L = Layout<K>;
-  const std::int8_t* a = b.quants;
-  const float* da = b.scales;
-  const float* sa = b.sums;
-  const std::int32_t* off = L::offset >= 0 ? b.offsets[L::offset] : nullptr;
-  GroupCursor<K> cursor(p);
-#pragma GCC unroll 16
-  for (int r = 0; r < Width; ++r) acc[r] = zero();
-  for (int g = 0; g < groups; ++g, a += 32 * Width, da += Width, sa += Width) {
-    prefetch_ahead<L::group_bytes, Width>(cursor.p, 14 * L::group_bytes, 30 * L::group_bytes);
-    const Quants q = load_quants<L::bits>(cursor.next());
-#pragma GCC unroll 16
-    for (int r = 0; r < Width; ++r) {
-      I start = izero(), second = izero();
-      if constexpr (L::offset >= 0) start = iset1(off[r]);
-      constexpr int half = K == Kind::Q6_K ? 4 : 8;
-      const I sum = dot<L::largest, 0, half>(q, a + 32 * r, start);
-      if constexpr (half == 4) second = dot<L::largest, 4, 8>(q, a + 32 * r, iset1(off[Width + r]));
-      acc[r] = add_group<K>(cursor.scale, cursor.low, sum, second, da[r], sa[r], acc[r]);
-    }
-    if constexpr (L::offset >= 0) off += half_count<K> * Width;
-  }
-}
-
+#ifdef PACELINE_ABREAST
+#include "kernels_gemm_abreast.inl"
+#else
+#include "kernels_gemm_rows.inl"
+#endif
 #ifdef PACELINE_AMX
-constexpr int kAmxRows = 4;  // fewer are multiplied sooner without tiles
+constexpr int kAmxRows = 8;  // fewer are multiplied sooner without tile registers
 #include "kernels_gemm_amx.inl"
 #else
 void release() {}
@@ -145,21 +124,33 @@ inline void float_tile(const std::uint8_t* p, int groups, const ActivationBlock&
   }
 }
 
-template <Kind K, int Width>
-inline void gemm_width(const WeightView& w, int tile, const ActivationBlock& b, float* out, std::int64_t stride) {
-  F acc[Width];
+template <Kind K, int Width, int Tiles>
+inline void some_tiles(const WeightView& w, int tile, const ActivationBlock& b, float* out, std::int64_t stride) {
+  F acc[Tiles][Width];
   if constexpr (K == Kind::F32 || K == Kind::F16 || K == Kind::BF16) {
-    float_tile<K, Width>(w.tile(tile), w.groups, b, acc);
+    for (int t = 0; t < Tiles; ++t) float_tile<K, Width>(w.tile(tile + t), w.groups, b, acc[t]);
 #ifdef PACELINE_AMX
   } else if constexpr (Width >= kAmxRows) {
-    amx_tile<K, Width>(w.tile(tile), w.groups, b, acc);
+    for (int t = 0; t < Tiles; ++t) amx_tile<K, Width>(w.tile(tile + t), w.groups, b, acc[t]);
 #endif
   } else {
-    quant_tile<K, Width>(w.tile(tile), w.groups, b, acc);
+    quant_tiles<K, Width, Tiles>(w, tile, b, acc);
   }
 #pragma GCC unroll 16
-  for (int r = 0; r < Width; ++r)
-    if (r < b.rows) store(out + r * stride, acc[r]);
+  for (int r = 0; r < Width; ++r) {
+    if (r >= b.rows) break;
+#pragma GCC unroll 2
+    for (int t = 0; t < Tiles; ++t) store(out + r * stride + kTileRows * t, acc[t][r]);
+  }
+}
+
+template <Kind K, int Width>
+inline void gemm_width(const WeightView& w, int tile, int count, const ActivationBlock& b, float* out,
+                       std::int64_t stride) {
+  constexpr int abreast = tiles_abreast<K, Width>;
+  for (; count >= abreast; count -= abreast, tile += abreast, out += kTileRows * abreast)
+    some_tiles<K, Width, abreast>(w, tile, b, out, stride);
+  if (abreast > 1 && count > 0) some_tiles<K, Width, 1>(w, tile, b, out, stride);
 }
 
 inline int width(int rows) {
@@ -169,37 +160,38 @@ inline int width(int rows) {
 }
 
 template <Kind K>
-inline void gemm_kind(const WeightView& w, int tile, const ActivationBlock& b, float* out, std::int64_t stride) {
+inline void gemm_kind(const WeightView& w, int tile, int count, const ActivationBlock& b, float* out,
+                      std::int64_t stride) {
   switch (b.width) {
-    case 1: return gemm_width<K, 1>(w, tile, b, out, stride);
-    case 2: return gemm_width<K, 2>(w, tile, b, out, stride);
-    case 3: return gemm_width<K, 3>(w, tile, b, out, stride);
-    case 4: return gemm_width<K, 4>(w, tile, b, out, stride);
+    case 1: return gemm_width<K, 1>(w, tile, count, b, out, stride);
+    case 2: return gemm_width<K, 2>(w, tile, count, b, out, stride);
+    case 3: return gemm_width<K, 3>(w, tile, count, b, out, stride);
+    case 4: return gemm_width<K, 4>(w, tile, count, b, out, stride);
 #if PACELINE_MAX_ROWS > 4
-    case 5: return gemm_width<K, 5>(w, tile, b, out, stride);
-    case 6: return gemm_width<K, 6>(w, tile, b, out, stride);
-    case 7: return gemm_width<K, 7>(w, tile, b, out, stride);
-    case 8: return gemm_width<K, 8>(w, tile, b, out, stride);
-    case 10: return gemm_width<K, 10>(w, tile, b, out, stride);
-    case 12: return gemm_width<K, 12>(w, tile, b, out, stride);
-    case 16: return gemm_width<K, 16>(w, tile, b, out, stride);
+    case 5: return gemm_width<K, 5>(w, tile, count, b, out, stride);
+    case 6: return gemm_width<K, 6>(w, tile, count, b, out, stride);
+    case 7: return gemm_width<K, 7>(w, tile, count, b, out, stride);
+    case 8: return gemm_width<K, 8>(w, tile, count, b, out, stride);
+    case 10: return gemm_width<K, 10>(w, tile, count, b, out, stride);
+    case 12: return gemm_width<K, 12>(w, tile, count, b, out, stride);
+    case 16: return gemm_width<K, 16>(w, tile, count, b, out, stride);
 #endif
     default: __builtin_trap();
   }
 }
 
-void gemm(const WeightView& w, int tile, const ActivationBlock& b, float* out, std::int64_t stride) {
+void gemm(const WeightView& w, int tile, int count, const ActivationBlock& b, float* out, std::int64_t stride) {
   switch (w.kind) {
-    case Kind::F32: return gemm_kind<Kind::F32>(w, tile, b, out, stride);
-    case Kind::F16: return gemm_kind<Kind::F16>(w, tile, b, out, stride);
-    case Kind::BF16: return gemm_kind<Kind::BF16>(w, tile, b, out, stride);
-    case Kind::Q4_0: return gemm_kind<Kind::Q4_0>(w, tile, b, out, stride);
-    case Kind::Q4_1: return gemm_kind<Kind::Q4_1>(w, tile, b, out, stride);
-    case Kind::Q5_0: return gemm_kind<Kind::Q5_0>(w, tile, b, out, stride);
-    case Kind::Q5_1: return gemm_kind<Kind::Q5_1>(w, tile, b, out, stride);
-    case Kind::Q8_0: return gemm_kind<Kind::Q8_0>(w, tile, b, out, stride);
-    case Kind::Q4_K: return gemm_kind<Kind::Q4_K>(w, tile, b, out, stride);
-    case Kind::Q5_K: return gemm_kind<Kind::Q5_K>(w, tile, b, out, stride);
-    case Kind::Q6_K: return gemm_kind<Kind::Q6_K>(w, tile, b, out, stride);
+    case Kind::F32: return gemm_kind<Kind::F32>(w, tile, count, b, out, stride);
+    case Kind::F16: return gemm_kind<Kind::F16>(w, tile, count, b, out, stride);
+    case Kind::BF16: return gemm_kind<Kind::BF16>(w, tile, count, b, out, stride);
+    case Kind::Q4_0: return gemm_kind<Kind::Q4_0>(w, tile, count, b, out, stride);
+    case Kind::Q4_1: return gemm_kind<Kind::Q4_1>(w, tile, count, b, out, stride);
+    case Kind::Q5_0: return gemm_kind<Kind::Q5_0>(w, tile, count, b, out, stride);
+    case Kind::Q5_1: return gemm_kind<Kind::Q5_1>(w, tile, count, b, out, stride);
+    case Kind::Q8_0: return gemm_kind<Kind::Q8_0>(w, tile, count, b, out, stride);
+    case Kind::Q4_K: return gemm_kind<Kind::Q4_K>(w, tile, count, b, out, stride);
+    case Kind::Q5_K: return gemm_kind<Kind::Q5_K>(w, tile, count, b, out, stride);
+    case Kind::Q6_K: return gemm_kind<Kind::Q6_K>(w, tile, count, b, out, stride);
   }
 }

@@ -1,5 +1,5 @@
 // Matrix products by tiles: one TDPBSUD multiplies up to 16 rows of activations with 16 outputs of a group.
-// Part of kernels.inl, only in the path "amx". The integer sums are those of quant_tile and add_group adds them, so
+// Part of kernels.inl, only in the path "amx". The integer sums are those of quant_tiles and add_group adds them, so
 // every bit is that of the path "avx512", whichever of the two kernels a block of rows is given.
 //
 // A group has 32 inputs and scales of its own, a tile takes 64. Up to 8 rows are multiplied with two groups at once:
@@ -84,10 +84,16 @@ struct TileWork {
     for (int i = 0; i < size; ++i) {
       if (i >= count) break;
       prefetch_ahead<L::group_bytes, Width>(cursor.p, 14 * L::group_bytes, 30 * L::group_bytes);
-      const Quants q = load_quants<L::bits>(cursor.next());
+      const std::uint8_t* packed = cursor.begin_group();
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {
+        const QuantPair q = load_pair<L::bits>(packed, j);
+        _mm512_store_si512(quants[i] + 64 * j, q.low);
+        _mm512_store_si512(quants[i] + 64 * (j + 4), q.high);
+      }
+      cursor.end_group();
       s.scale[i] = cursor.scale;
       s.low[i] = cursor.low;
-      for (int j = 0; j < 8; ++j) _mm512_store_si512(quants[i] + 64 * j, q.w[j]);
     }
     return s;
   }
@@ -122,7 +128,7 @@ struct TileWork {
   }
 };
 
-// As quant_tile. While a product is under way, the sums of the one before are added and the quants of the next are
+// The 16 outputs of a tile for Width rows. While a product is under way, the sums of the one before are added and the quants of the next are
 // unpacked.
 template <Kind K, int Width>
 inline void amx_tile(const std::uint8_t* p, int groups, const ActivationBlock& b, F* acc) {
@@ -130,7 +136,7 @@ inline void amx_tile(const std::uint8_t* p, int groups, const ActivationBlock& b
   constexpr int size = Plan::size;
   shape_tiles(Plan::rows, Plan::inputs);
   TileWork<K, Width> work;
-  GroupCursor<K> cursor(p);
+  GroupCursor<K> cursor{p};
   RowScales at{b.scales, b.sums, Layout<K>::offset >= 0 ? b.offsets[Layout<K>::offset] : nullptr};
 #pragma GCC unroll 16
   for (int r = 0; r < Width; ++r) acc[r] = zero();

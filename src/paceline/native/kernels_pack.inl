@@ -7,7 +7,7 @@ inline F inverse_of(F largest) { return div(set1(127.0f), max(largest, set1(1e-3
 
 #ifdef PACELINE_AMX
 // Blocks of so many rows are laid out for products of two groups at once, see amx_tile.
-constexpr int kPairedRows[] = {4, 8};
+constexpr int kPairedRows[] = {8, 8};
 inline bool paired(int width) { return width >= kPairedRows[0] && width <= kPairedRows[1]; }
 #endif
 

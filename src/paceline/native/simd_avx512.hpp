@@ -91,53 +91,54 @@ inline I transpose_add(const I* v) {
 inline void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 inline void prefetch_second(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
-// The 512 quants of a tile group, unpacked: register j holds inputs 4j..4j+3 of all 16 outputs.
-struct Quants {
-  __m512i w[8];
+// Of a tile group, inputs 4j..4j+3 and 16+4j..16+4j+3 of all 16 outputs.
+struct QuantPair {
+  I low, high;
 };
 
-template <int Bits>
-inline Quants load_quants(const std::uint8_t* p) {
-  Quants q;
-  if constexpr (Bits == 8) {
-    for (int j = 0; j < 8; ++j) q.w[j] = _mm512_loadu_si512(p + 64 * j);
-  } else {
-    const __m512i low = _mm512_set1_epi8(15);
-    for (int j = 0; j < 4; ++j) {
-      const __m512i packed = _mm512_loadu_si512(p + 64 * j);
-      q.w[j] = _mm512_and_si512(packed, low);
+inline I low_nibbles(I packed) { return _mm512_and_si512(packed, _mm512_set1_epi8(15)); }
+inline I high_nibbles(I packed) {
 #ifdef __GFNI__  // one instruction for two: each byte times the matrix of bits that moves its high half down
-      q.w[j + 4] = _mm512_gf2p8affine_epi64_epi8(packed, _mm512_set1_epi64(0x1020408000000000), 0);
+  return _mm512_gf2p8affine_epi64_epi8(packed, _mm512_set1_epi64(0x1020408000000000), 0);
 #else
-      q.w[j + 4] = _mm512_and_si512(_mm512_srli_epi16(packed, 4), low);
+  return low_nibbles(_mm512_srli_epi16(packed, 4));
 #endif
-    }
-    if constexpr (Bits == 5) {
-      const auto* fifth = reinterpret_cast<const __mmask64*>(p + 256);
-      for (int j = 0; j < 8; ++j) q.w[j] = _mm512_mask_add_epi8(q.w[j], fifth[j], q.w[j], _mm512_set1_epi8(16));
-    }
+}
+
+// Quants of a Q6_K group with their bits 4 and 5, which lie two by two in 64 bytes for each half.
+inline I add_upper_bits(I quants, const std::uint8_t* p, int j) {
+  const I bits = _mm512_loadu_si512(p);
+  const I at4 = j == 0   ? _mm512_slli_epi16(bits, 4)
+                : j == 1 ? _mm512_slli_epi16(bits, 2)
+                : j == 2 ? bits
+                         : _mm512_srli_epi16(bits, 2);
+  return _mm512_ternarylogic_epi32(quants, at4, _mm512_set1_epi8(0x30), 0xf8);  // a | (b & c)
+}
+
+template <int Bits>
+inline QuantPair load_pair(const std::uint8_t* p, int j) {
+  const I packed = _mm512_loadu_si512(p + 64 * j);
+  if constexpr (Bits == 8) return {packed, _mm512_loadu_si512(p + 64 * (j + 4))};
+  QuantPair q{low_nibbles(packed), high_nibbles(packed)};
+  if constexpr (Bits == 5) {
+    const auto* fifth = reinterpret_cast<const __mmask64*>(p + 256);
+    q.low = _mm512_mask_add_epi8(q.low, fifth[j], q.low, _mm512_set1_epi8(16));
+    q.high = _mm512_mask_add_epi8(q.high, fifth[j + 4], q.high, _mm512_set1_epi8(16));
   }
   if constexpr (Bits == 6) {
-    const __m512i mask = _mm512_set1_epi8(0x30);
-    for (int h = 0; h < 2; ++h) {
-      const __m512i bits = _mm512_loadu_si512(p + 256 + 64 * h);
-      const __m512i at4[4] = {_mm512_slli_epi16(bits, 4), _mm512_slli_epi16(bits, 2), bits, _mm512_srli_epi16(bits, 2)};
-      for (int j = 0; j < 4; ++j)  // 0xf8: a | (b & c)
-        q.w[4 * h + j] = _mm512_ternarylogic_epi32(q.w[4 * h + j], at4[j], mask, 0xf8);
-    }
+    q.low = add_upper_bits(q.low, p + 256, j);
+    q.high = add_upper_bits(q.high, p + 320, j);
   }
   return q;
 }
 
-// acc + quants [From*4, To*4) · activations; a points at the group's 32 activation bytes.
-template <int Largest, int From, int To>
-inline I dot(const Quants& q, const std::int8_t* a, I acc) {
-  for (int j = From; j < To; ++j) {
-    std::int32_t four;
-    __builtin_memcpy(&four, a + 4 * j, 4);
-    acc = _mm512_dpbusd_epi32(acc, q.w[j], _mm512_set1_epi32(four));
-  }
-  return acc;
+inline I broadcast_four(const std::int8_t* a) {
+  std::int32_t four;
+  __builtin_memcpy(&four, a, 4);
+  return _mm512_set1_epi32(four);
 }
+
+// acc + quants · activations, four products a lane.
+inline I dot(I quants, I activations, I acc) { return _mm512_dpbusd_epi32(acc, quants, activations); }
 
 }  // namespace paceline::PACELINE_PATH
