@@ -92,7 +92,7 @@ void pack(const KernelTable& k, const std::vector<float>& x, int rows, Activatio
   b.rows = rows;
   b.width = k.width(rows);
   const std::size_t lanes = static_cast<std::size_t>(kGroups) * b.width;
-  a.quants.assign((lanes + b.width) * kLaneBytes, 0);
+  a.quants.assign(lanes * kGroup, 0);
   a.scales.assign(lanes, 0.0f);
   a.sums.assign(lanes, 0.0f);
   a.values.assign(lanes * kGroup, 0.0f);
@@ -107,11 +107,11 @@ void pack(const KernelTable& k, const std::vector<float>& x, int rows, Activatio
 }
 
 // The activation of input i as the kernels see it.
-double seen(const KernelTable& k, const Activations& a, bool quantised, int row, int i) {
+double seen(const Activations& a, bool quantised, int row, int i) {
   const std::size_t width = static_cast<std::size_t>(a.block.width);
   if (!quantised) return a.values[i * width + row];
   const std::size_t lane = i / kGroup * width + row;
-  return static_cast<double>(a.scales[lane]) * a.quants[k.quants_at(a.block.width, i / kGroup, row) + i % kGroup];
+  return static_cast<double>(a.scales[lane]) * a.quants[lane * kGroup + i % kGroup];
 }
 
 void check_packing(const KernelTable& k, const std::vector<float>& x, const Activations& a) {
@@ -121,8 +121,8 @@ void check_packing(const KernelTable& k, const std::vector<float>& x, const Acti
       float largest = 0.0f;
       for (int j = 0; j < kGroup; ++j)
         largest = std::fmax(largest, std::fabs(x[static_cast<std::size_t>(r) * kInputs + i / kGroup * kGroup + j]));
-      expect_near("int8 activation", seen(k, a, true, r, i), wanted, largest * (0.5001 / 127.0) + 1e-30);
-      expect(seen(k, a, false, r, i) == wanted, "copied activation", seen(k, a, false, r, i), wanted);
+      expect_near("int8 activation", seen(a, true, r, i), wanted, largest * (0.5001 / 127.0) + 1e-30);
+      expect(seen(a, false, r, i) == wanted, "copied activation", seen(a, false, r, i), wanted);
     }
 }
 
@@ -153,7 +153,7 @@ void check_product(const KernelTable& k, const KindTraits& t, const std::vector<
     for (int r = 0; r < k.max_rows; ++r) {
       double wanted = 0.0, size = 0.0;
       for (int i = 0; i < kInputs; ++i) {
-        const double term = row[i] * seen(k, a, t.bits != 0, r, i);
+        const double term = row[i] * seen(a, t.bits != 0, r, i);
         wanted += term;
         size += std::fabs(term);
       }

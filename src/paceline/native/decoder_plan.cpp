@@ -103,9 +103,9 @@ void Decoder::layout(Inputs& in, int rows, int cols) {
   const int groups = round_up(cols, kGroup) / kGroup;
   const std::size_t padded_rows = round_up(rows, kMaxBlockRows) + kMaxBlockRows;
   const std::size_t lanes = padded_rows * groups;
-  if (in.bytes.size() < (lanes + 1) * kLaneBytes) in.bytes.resize((lanes + 1) * kLaneBytes);
-  // On cache lines of their own: a tile is loaded line by line.
-  std::int8_t* quants = in.bytes.data() + (-reinterpret_cast<std::uintptr_t>(in.bytes.data()) % kLaneBytes);
+  constexpr std::size_t kLine = 64;  // quants begin on a cache line: a tile is loaded line by line
+  if (in.bytes.size() < lanes * kGroup + kLine) in.bytes.resize(lanes * kGroup + kLine);
+  std::int8_t* quants = in.bytes.data() + (-reinterpret_cast<std::uintptr_t>(in.bytes.data()) % kLine);
   if (in.floats.size() < lanes * (2 + kGroup)) in.floats.resize(lanes * (2 + kGroup));
   if (in.ints.size() < lanes * 5) in.ints.resize(lanes * 5);
   in.blocks.clear();
@@ -115,7 +115,7 @@ void Decoder::layout(Inputs& in, int rows, int cols) {
     b.row = row;
     b.rows = std::min(k_.max_rows, rows - row);
     b.width = k_.width(b.rows);
-    b.quants = quants + lane * kLaneBytes;
+    b.quants = quants + lane * kGroup;
     b.scales = in.floats.data() + lane;
     b.sums = in.floats.data() + lanes + lane;
     b.values = in.floats.data() + 2 * lanes + lane * kGroup;

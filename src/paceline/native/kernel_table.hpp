@@ -12,12 +12,10 @@ constexpr int kChunkPositions = 64;   // positions per attention chunk, aligned 
 constexpr int kMaxBlockRows = 16;     // upper bound of KernelTable::max_rows
 constexpr int kMaxQueries = 24;       // upper bound of KernelTable::max_queries
 constexpr int kMaxHeadDim = 512;
-constexpr int kLaneBytes = 64;        // what the quants of a row's group take at most, see KernelTable::quants_at
 
 // Activations of one block of `width` rows (rows past the real ones are zero). All arrays are interleaved by
 // row, so that a kernel compiled for a width finds everything at constant distances:
-//   quants int8, see KernelTable::quants_at (room for kLaneBytes for each row and group, and for one group more),
-//   scales and sums [groups][width] (sum = scale * sum of quants),
+//   quants int8 [groups][width][32], scales and sums [groups][width] (sum = scale * sum of quants),
 //   offsets[o] [groups][width]: -offset * sum of quants, for offsets 8, 16, 128; offsets[3]: -32 * the sums of
 //   the two halves [groups][2][width]; values [groups * 32][width] float32.
 struct ActivationBlock {
@@ -62,8 +60,6 @@ struct KernelTable {
   int max_rows;             // rows per activation block
   int max_queries;          // query heads per attention task
   int (*width)(int rows);   // block width used for so many rows
-  // Where the 32 quants of a row's group lie: [groups][width][32] in all paths but "amx".
-  std::int64_t (*quants_at)(int width, std::int64_t group, int row);
   // Quantise (or copy) groups [begin, end) of a block's rows; x points at its first row, rows `stride` floats apart.
   void (*pack_quants)(const ActivationBlock& b, const float* x, std::int64_t stride, int begin, int end,
                       unsigned offset_mask);

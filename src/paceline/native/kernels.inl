@@ -16,7 +16,7 @@ namespace {
 
 extern const KernelTable kTable;
 const KernelTable kTable = {
-    PACELINE_PATH_NAME, kMaxRows, kTaskQueries, width, quants_at, pack_quants, pack_values, gemm, rms_norm, add_to,
+    PACELINE_PATH_NAME, kMaxRows, kTaskQueries, width, pack_quants, pack_values, gemm, rms_norm, add_to,
     gated, softcap, store_kv, rotate, attend, merge, finish, release,
 };
 

@@ -97,7 +97,7 @@ inline F add_group(F scale, F low, I sum, I second, float da, float sa, F acc) {
 #include "kernels_gemm_rows.inl"
 #endif
 #ifdef PACELINE_AMX
-constexpr int kAmxRows = 8;  // fewer are multiplied sooner without tile registers
+constexpr int kAmxRows = 12;  // fewer are multiplied sooner without tile registers
 #include "kernels_gemm_amx.inl"
 #else
 void release() {}
@@ -147,7 +147,7 @@ inline void some_tiles(const WeightView& w, int tile, const ActivationBlock& b, 
 template <Kind K, int Width>
 inline void gemm_width(const WeightView& w, int tile, int count, const ActivationBlock& b, float* out,
                        std::int64_t stride) {
-  constexpr int abreast = tiles_abreast<K, Width>;
+  constexpr int abreast = kTilesAbreast;
   for (; count >= abreast; count -= abreast, tile += abreast, out += kTileRows * abreast)
     some_tiles<K, Width, abreast>(w, tile, b, out, stride);
   if (abreast > 1 && count > 0) some_tiles<K, Width, 1>(w, tile, b, out, stride);

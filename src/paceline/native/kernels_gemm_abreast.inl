@@ -5,9 +5,7 @@
 // fills with waiting products and the multipliers idle a third of the time; abreast, the chains of all rows and tiles
 // advance together. Two tiles also share each activation that is broadcast.
 
-// Tiles that are multiplied at once: what registers hold.
-template <Kind K, int Width>
-constexpr int tiles_abreast = Width <= 8 ? 2 : 1;
+constexpr int kTilesAbreast = 2;
 
 // Rows whose sums are under way at once; more rows unpack the quants again.
 constexpr int chains(int width) { return width <= 8 ? width : (width + 1) / 2; }

@@ -1,8 +1,7 @@
 // Matrix products of quantised weights, one row of activations after another: for paths with few registers.
 // Part of kernels.inl.
 
-template <Kind K, int Width>
-constexpr int tiles_abreast = 1;
+constexpr int kTilesAbreast = 1;
 
 // The 16 outputs of a tile for Width rows.
 template <Kind K, int Width, int Tiles>

@@ -5,33 +5,12 @@
 inline F scale_of(F largest) { return mul(largest, set1(1.0f / 127.0f)); }
 inline F inverse_of(F largest) { return div(set1(127.0f), max(largest, set1(1e-30f))); }
 
-#ifdef PACELINE_AMX
-// Blocks of so many rows are laid out for products of two groups at once, see amx_tile.
-constexpr int kPairedRows[] = {8, 8};
-inline bool paired(int width) { return width >= kPairedRows[0] && width <= kPairedRows[1]; }
-#endif
-
 // Where one group of one row comes from and goes to.
 struct GroupPlace {
   const float* x;
   std::int64_t lane;  // group * width + row
   std::int8_t* quants;
 };
-
-// In pairs of groups every row has 64 bytes for either group: in the first half its quants of an even group, in the
-// second those of an odd one, zero in the other half.
-std::int64_t quants_at(int width, std::int64_t group, int row) {
-#ifdef PACELINE_AMX
-  if (paired(width)) return 64 * (group * width + row) + 32 * (group % 2);
-#endif
-  return 32 * (group * width + row);
-}
-
-inline void clear_other_half([[maybe_unused]] const GroupPlace& at, [[maybe_unused]] int width) {
-#ifdef PACELINE_AMX
-  if (paired(width)) store_zero(at.quants + 32 - 64 * (at.lane / width % 2));
-#endif
-}
 
 inline void note_sums(const ActivationBlock& b, std::int64_t lane, float scale, std::int32_t sum, std::int32_t low,
                       unsigned offset_mask) {
@@ -61,7 +40,6 @@ inline void pack_sixteen(const ActivationBlock& b, const GroupPlace* at, int cou
   for (int i = 0; i < 16; ++i) {
     const I low = round_to_int(mul(load(at[i].x), set1(inverse[i])));
     const I high = round_to_int(mul(load(at[i].x + 16), set1(inverse[i])));
-    clear_other_half(at[i], b.width);
     store_s8(at[i].quants, low);
     store_s8(at[i].quants + 16, high);
     sums[i] = iadd(low, high);
@@ -79,7 +57,8 @@ void pack_quants(const ActivationBlock& b, const float* x, std::int64_t stride, 
   int n = 0;
   for (int g = begin; g < end; ++g)
     for (int r = 0; r < b.rows; ++r) {
-      at[n++] = {x + r * stride + 32 * g, static_cast<std::int64_t>(g) * b.width + r, b.quants + quants_at(b.width, g, r)};
+      const std::int64_t lane = static_cast<std::int64_t>(g) * b.width + r;
+      at[n++] = {x + r * stride + kGroup * g, lane, b.quants + kGroup * lane};
       if (n < 16) continue;
       pack_sixteen(b, at, 16, offset_mask);
       n = 0;
