@@ -114,7 +114,7 @@ double seen(const Activations& a, bool quantised, int row, int i) {
   return static_cast<double>(a.scales[lane]) * a.quants[lane * kGroup + i % kGroup];
 }
 
-void check_packing(const KernelTable& k, const std::vector<float>& x, const Activations& a) {
+void check_packing(const std::vector<float>& x, const Activations& a) {
   for (int r = 0; r < a.block.rows; ++r)
     for (int i = 0; i < kInputs; ++i) {
       const float wanted = x[static_cast<std::size_t>(r) * kInputs + i];
@@ -169,7 +169,7 @@ void check_products(const KernelTable& k) {
   for (const std::vector<float>& x : {normal(n), largest, smallest, alternating, nothing}) {
     Activations a;
     pack(k, x, k.max_rows, a);
-    check_packing(k, x, a);
+    check_packing(x, a);
     for (int kind = 0; kind <= static_cast<int>(Kind::Q6_K); ++kind)
       for (const int fill : {-1, 0x00, 0x80, 0xff}) check_product(k, traits(static_cast<Kind>(kind)), x, fill);
   }
