@@ -106,6 +106,21 @@ void pack(const KernelTable& k, const std::vector<float>& x, int rows, Activatio
   k.pack_values(b, x.data(), kInputs, 0, kGroups);
 }
 
+// A group that is packed by itself, as its producer does, has the bits it has among others.
+void check_single_groups(const KernelTable& k, const std::vector<float>& x, int rows) {
+  Activations together, singly;
+  pack(k, x, rows, together);
+  pack(k, std::vector<float>(x.size(), 0.5f), rows, singly);
+  for (int g = 0; g < kGroups; ++g) {
+    k.pack_quants(singly.block, x.data() + g * kGroup, kInputs, g, g + 1, kAllOffsets);
+    k.pack_values(singly.block, x.data() + g * kGroup, kInputs, g, g + 1);
+  }
+  bool same = together.quants == singly.quants && together.scales == singly.scales && together.sums == singly.sums &&
+              together.values == singly.values;
+  for (int o = 0; o < 4; ++o) same = same && together.offsets[o] == singly.offsets[o];
+  expect(same, "a group's bits depend on the groups it is packed with", rows, 0);
+}
+
 // The activation of input i as the kernels see it.
 double seen(const Activations& a, bool quantised, int row, int i) {
   const std::size_t width = static_cast<std::size_t>(a.block.width);
@@ -170,6 +185,7 @@ void check_products(const KernelTable& k) {
     Activations a;
     pack(k, x, k.max_rows, a);
     check_packing(x, a);
+    for (const int rows : {1, 3, k.max_rows}) check_single_groups(k, x, rows);
     for (int kind = 0; kind <= static_cast<int>(Kind::Q6_K); ++kind)
       for (const int fill : {-1, 0x00, 0x80, 0xff}) check_product(k, traits(static_cast<Kind>(kind)), x, fill);
   }

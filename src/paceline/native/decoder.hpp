@@ -186,7 +186,9 @@ class Decoder {
   void pack(ThreadState& s, const float* x, std::int64_t stride, int cols, const Needs& needs);
   template <typename Function>
   void for_rows(ThreadState& s, int rows, Function&& function);
-  void product(ThreadState& s, const Weight& w, float* out, std::int64_t stride);
+  void pack_groups(const ActivationBlock& b, const float* x, std::int64_t stride, int begin, int end,
+                   const Needs& needs) const;
+  void product(ThreadState& s, const Inputs& in, const Weight& w, float* out, std::int64_t stride);
   void gated_product(ThreadState& s, const Layer& w);
   void head(ThreadState& s, float* logits);
   SharedWork& next_work(ThreadState& s);
@@ -219,8 +221,8 @@ class Decoder {
   bool replicated_ = false;  // each thread prepares all rows for itself: no barrier, for a few rows
   std::vector<ThreadState> threads_;
   std::vector<SharedWork> work_;
-  Inputs shared_inputs_;
-  std::vector<float> x_, rows_, qkv_, y_, act_, attended_, cosine_, sine_, partials_, projected_;
+  Inputs shared_inputs_, gated_inputs_;  // the latter: what `down` reads, packed by whoever made it
+  std::vector<float> x_, rows_, qkv_, y_, attended_, cosine_, sine_, partials_, projected_;
   std::vector<Run> runs_;
   std::vector<std::vector<Item>> items_;  // per distinct window
   std::vector<int> layer_items_;

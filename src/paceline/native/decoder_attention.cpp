@@ -1,10 +1,72 @@
-// Attention of a layer: tasks for the kernels, shared out by rows or by chunks, merged in one order.
+// Attention of a layer: queries and keys are rotated, keys and values stored; then tasks for the kernels, shared out by
+// rows or by chunks, merged in one order.
 #include "decoder.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 namespace paceline {
+
+// Per row and rope: cosine and sine per rotated pair; for interleaved pairs per dim, with the sine's sign, so that
+// x * cosine + partner(x) * sine is the rotation of either.
+void Decoder::rotary_tables(int begin, int end) {
+  for (int row = begin; row < end; ++row) {
+    std::size_t at = static_cast<std::size_t>(row) * rope_width_;
+    for (const Rope& r : model_->spec.ropes)
+      for (const double f : r.inverse_frequencies) {
+        const double angle = batch_.position(row) * f;
+        const auto c = static_cast<float>(std::cos(angle) * r.attention_factor);
+        const auto s = static_cast<float>(std::sin(angle) * r.attention_factor);
+        if (r.interleaved) {
+          cosine_[at] = c;
+          sine_[at++] = -s;
+        }
+        cosine_[at] = c;
+        sine_[at++] = s;
+      }
+  }
+}
+
+namespace {
+
+void head_norm(const std::vector<float>& weight, float eps, float* x) {
+  const int n = static_cast<int>(weight.size());
+  float squares = 0.0f;
+  for (int i = 0; i < n; ++i) squares += x[i] * x[i];
+  const float scale = 1.0f / std::sqrt(squares / static_cast<float>(n) + eps);
+  for (int i = 0; i < n; ++i) x[i] = x[i] * scale * weight[i];
+}
+
+void add_bias(const std::vector<float>& bias, int head, int n, float* x) {
+  if (bias.empty()) return;
+  for (int i = 0; i < n; ++i) x[i] += bias[static_cast<std::size_t>(head) * n + i];
+}
+
+}  // namespace
+
+// Bias, norm and rotation of one query or key head; a key head is then stored together with its value head.
+void Decoder::rotate_and_store(const Layer& w, int l, int row, int head) {
+  const Spec& m = model_->spec;
+  const int queries = round_up(m.heads * m.head_dim, 16), keys = round_up(m.kv_heads * m.head_dim, 16);
+  float* base = qkv_.data() + static_cast<std::size_t>(row) * qkv_width_;
+  const bool is_key = head >= m.heads;
+  const int h = is_key ? head - m.heads : head;
+  float* x = base + (is_key ? queries : 0) + h * m.head_dim;
+  add_bias(is_key ? w.k_bias : w.q_bias, h, m.head_dim, x);
+  const std::vector<float>& norm = is_key ? w.k_norm : w.q_norm;
+  if (!norm.empty()) head_norm(norm, m.eps, x);
+  const Rope& rope = m.ropes[m.layer_ropes[l]];
+  const std::size_t at = static_cast<std::size_t>(row) * rope_width_ + rope_offsets_[m.layer_ropes[l]];
+  k_.rotate(x, cosine_.data() + at, sine_.data() + at, 2 * static_cast<int>(rope.inverse_frequencies.size()),
+            rope.interleaved);
+  if (!is_key) return;
+  float* value = base + queries + keys + h * m.head_dim;
+  add_bias(w.v_bias, h, m.head_dim, value);
+  const int slot = batch_.slots[row];
+  const int block = batch_.blocks[batch_.block_offsets[batch_.sequence[row]] + slot / kBlockSlots];
+  k_.store_kv(cache(l), block, slot % kBlockSlots, h, x, value);
+}
 
 AttentionTask Decoder::task(int l, const Item& item) const {
   const Spec& m = model_->spec;

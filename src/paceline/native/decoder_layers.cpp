@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
 #include <tuple>
 
@@ -16,12 +15,16 @@ constexpr std::size_t kWarmBytes = 4096;
 struct TileItems {
   int tiles, size, count;
 
-  // One tile each where whole pairs would leave threads without work.
-  TileItems(int all, int threads)
-      : tiles(all), size(all >= 4 * kTilesAtOnce * threads ? kTilesAtOnce : 1), count((all + size - 1) / size) {}
+  TileItems(int all, int each) : tiles(all), size(each), count((all + each - 1) / each) {}
   int first(int item) const { return item * size; }
   int length(int item) const { return std::min(size, tiles - first(item)); }
 };
+
+// One tile each where whole pairs would leave threads without work.
+TileItems items_of(const Weight& w, int threads) {
+  const int tiles = w.view().tiles;
+  return {tiles, tiles >= 4 * kTilesAtOnce * threads ? kTilesAtOnce : 1};
+}
 
 }  // namespace
 
@@ -54,36 +57,42 @@ void Decoder::pack(ThreadState& s, const float* x, std::int64_t stride, int cols
     const ActivationBlock& b = blocks[i];
     const int begin = by_group ? groups * s.thread / threads : 0;
     const int end = by_group ? groups * (s.thread + 1) / threads : groups;
-    if (needs.quants) k_.pack_quants(b, x + b.row * stride, stride, begin, end, needs.offset_mask);
-    if (needs.values) k_.pack_values(b, x + b.row * stride, stride, begin, end);
+    pack_groups(b, x + b.row * stride + begin * kGroup, stride, begin, end, needs);
   }
   if (!replicated_) sync(s, kNorm);
 }
 
-void Decoder::product(ThreadState& s, const Weight& w, float* out, std::int64_t stride) {
+void Decoder::pack_groups(const ActivationBlock& b, const float* x, std::int64_t stride, int begin, int end,
+                          const Needs& needs) const {
+  if (needs.quants) k_.pack_quants(b, x, stride, begin, end, needs.offset_mask);
+  if (needs.values) k_.pack_values(b, x, stride, begin, end);
+}
+
+void Decoder::product(ThreadState& s, const Inputs& in, const Weight& w, float* out, std::int64_t stride) {
   const WeightView& v = w.view();
-  const TileItems items(v.tiles, active_);
+  const TileItems items = items_of(w, active_);
   next_work(s).run(s.thread, items.count, [&](int i) {
     const int tile = items.first(i);
-    for (const ActivationBlock& b : s.inputs->blocks)
+    for (const ActivationBlock& b : in.blocks)
       k_.gemm(v, tile, items.length(i), b, out + b.row * stride + static_cast<std::int64_t>(tile) * kTileRows, stride);
   });
 }
 
+// A pair of tiles is a group of what the next product reads: whoever made it packs it too.
 void Decoder::gated_product(ThreadState& s, const Layer& w) {
-  const Spec& m = model_->spec;
-  const TileItems items(w.gate->view().tiles, active_);
+  static_assert(kTilesAtOnce * kTileRows == kGroup);
+  const Needs down_needs = needs({w.down.get()});
+  const TileItems items(w.gate->view().tiles, kTilesAtOnce);
   next_work(s).run(s.thread, items.count, [&](int i) {
-    const int tile = items.first(i), count = items.length(i), columns = count * kTileRows;
-    for (const ActivationBlock& b : s.inputs->blocks) {
-      float* gate = s.tile.data();
-      float* up = gate + kMaxBlockRows * columns;
-      k_.gemm(w.gate->view(), tile, count, b, gate, columns);
-      k_.gemm(w.up->view(), tile, count, b, up, columns);
-      k_.gated(gate, up, b.rows * columns, m.gelu, gate);
-      for (int r = 0; r < b.rows; ++r)
-        std::memcpy(act_.data() + static_cast<std::size_t>(b.row + r) * m.ffn + tile * kTileRows, gate + r * columns,
-                    sizeof(float) * columns);
+    float* gate = s.tile.data();
+    float* up = gate + kMaxBlockRows * kGroup;
+    if (items.length(i) < kTilesAtOnce) std::fill(gate, up + kMaxBlockRows * kGroup, 0.0f);
+    for (std::size_t n = 0; n < s.inputs->blocks.size(); ++n) {
+      const ActivationBlock& b = s.inputs->blocks[n];
+      k_.gemm(w.gate->view(), items.first(i), items.length(i), b, gate, kGroup);
+      k_.gemm(w.up->view(), items.first(i), items.length(i), b, up, kGroup);
+      k_.gated(gate, up, b.rows * kGroup, model_->spec.gelu, gate);
+      pack_groups(gated_inputs_.blocks[n], gate, kGroup, i, i + 1, down_needs);
     }
   });
 }
@@ -127,66 +136,6 @@ void Decoder::capture_last(ThreadState& s) {
   });
 }
 
-// Per row and rope: cosine and sine per rotated pair; for interleaved pairs per dim, with the sine's sign, so that
-// x * cosine + partner(x) * sine is the rotation of either.
-void Decoder::rotary_tables(int begin, int end) {
-  for (int row = begin; row < end; ++row) {
-    std::size_t at = static_cast<std::size_t>(row) * rope_width_;
-    for (const Rope& r : model_->spec.ropes)
-      for (const double f : r.inverse_frequencies) {
-        const double angle = batch_.position(row) * f;
-        const auto c = static_cast<float>(std::cos(angle) * r.attention_factor);
-        const auto s = static_cast<float>(std::sin(angle) * r.attention_factor);
-        if (r.interleaved) {
-          cosine_[at] = c;
-          sine_[at++] = -s;
-        }
-        cosine_[at] = c;
-        sine_[at++] = s;
-      }
-  }
-}
-
-namespace {
-
-void head_norm(const std::vector<float>& weight, float eps, float* x) {
-  const int n = static_cast<int>(weight.size());
-  float squares = 0.0f;
-  for (int i = 0; i < n; ++i) squares += x[i] * x[i];
-  const float scale = 1.0f / std::sqrt(squares / static_cast<float>(n) + eps);
-  for (int i = 0; i < n; ++i) x[i] = x[i] * scale * weight[i];
-}
-
-void add_bias(const std::vector<float>& bias, int head, int n, float* x) {
-  if (bias.empty()) return;
-  for (int i = 0; i < n; ++i) x[i] += bias[static_cast<std::size_t>(head) * n + i];
-}
-
-}  // namespace
-
-// Bias, norm and rotation of one query or key head; a key head is then stored together with its value head.
-void Decoder::rotate_and_store(const Layer& w, int l, int row, int head) {
-  const Spec& m = model_->spec;
-  const int queries = round_up(m.heads * m.head_dim, 16), keys = round_up(m.kv_heads * m.head_dim, 16);
-  float* base = qkv_.data() + static_cast<std::size_t>(row) * qkv_width_;
-  const bool is_key = head >= m.heads;
-  const int h = is_key ? head - m.heads : head;
-  float* x = base + (is_key ? queries : 0) + h * m.head_dim;
-  add_bias(is_key ? w.k_bias : w.q_bias, h, m.head_dim, x);
-  const std::vector<float>& norm = is_key ? w.k_norm : w.q_norm;
-  if (!norm.empty()) head_norm(norm, m.eps, x);
-  const Rope& rope = m.ropes[m.layer_ropes[l]];
-  const std::size_t at = static_cast<std::size_t>(row) * rope_width_ + rope_offsets_[m.layer_ropes[l]];
-  k_.rotate(x, cosine_.data() + at, sine_.data() + at, 2 * static_cast<int>(rope.inverse_frequencies.size()),
-            rope.interleaved);
-  if (!is_key) return;
-  float* value = base + queries + keys + h * m.head_dim;
-  add_bias(w.v_bias, h, m.head_dim, value);
-  const int slot = batch_.slots[row];
-  const int block = batch_.blocks[batch_.block_offsets[batch_.sequence[row]] + slot / kBlockSlots];
-  k_.store_kv(cache(l), block, slot % kBlockSlots, h, x, value);
-}
-
 void Decoder::layer(ThreadState& s, int l) {
   const Spec& m = model_->spec;
   const Layer& w = model_->layers[l];
@@ -203,7 +152,7 @@ void Decoder::layer(ThreadState& s, int l) {
   pack(s, rows, widest_, of_pairs ? 2 * m.hidden : m.hidden, qkv_needs);
   // Query, key and value tiles are one list of work.
   const auto part = [&](const Weight& v, int column) {
-    return std::tuple{&v.view(), TileItems(v.view().tiles, active_), column};
+    return std::tuple{&v.view(), items_of(v, active_), column};
   };
   const int k_column = w.q->view().tiles * kTileRows, v_column = k_column + w.k->view().tiles * kTileRows;
   const std::array parts{part(*w.q, 0), part(*w.k, k_column), part(*w.v, v_column)};
@@ -229,7 +178,7 @@ void Decoder::layer(ThreadState& s, int l) {
   attention(s, l);
   const Needs o_needs = needs({w.o.get()});
   pack(s, attended_.data(), widest_, m.heads * m.head_dim, o_needs);
-  product(s, *w.o, y_.data(), m.hidden);
+  product(s, *s.inputs, *w.o, y_.data(), m.hidden);
   warm(s, *w.gate);
   warm(s, *w.up);
   sync(s, kOutput);
@@ -243,9 +192,7 @@ void Decoder::layer(ThreadState& s, int l) {
   gated_product(s, w);
   warm(s, *w.down);
   sync(s, kGateUp);
-  const Needs down_needs = needs({w.down.get()});
-  pack(s, act_.data(), m.ffn, m.ffn, down_needs);
-  product(s, *w.down, y_.data(), m.hidden);
+  product(s, gated_inputs_, *w.down, y_.data(), m.hidden);
   warm(s, l + 1 < layers_ ? *model_->layers[l + 1].q : model_->output());
   sync(s, kDown);
 }
@@ -273,7 +220,7 @@ void Decoder::head(ThreadState& s, float* logits) {
     k_.rms_norm(copy, model_->output_norm.data(), m.eps, m.hidden, rows + i * widest_);
   });
   pack(s, rows, widest_, m.hidden, head_needs);
-  const TileItems items(w.view().tiles, active_);
+  const TileItems items = items_of(w, active_);
   next_work(s).run(s.thread, items.count, [&](int i) {
     const int tile = items.first(i), all = items.length(i) * kTileRows;
     const int column = tile * kTileRows, columns = std::min(all, m.outputs - column);

@@ -28,7 +28,7 @@ void Decoder::project_states(ThreadState& s, float* projected) {
     stride = widest_;
   }
   pack(s, inputs, stride, width, needs({p.fc.get()}));
-  product(s, *p.fc, projected, m.hidden);
+  product(s, *s.inputs, *p.fc, projected, m.hidden);
   sync(s, kEmbed);
 }
 

@@ -139,6 +139,7 @@ void Decoder::plan_rows(int rows) {
     if (replicated_) layout(s.own_inputs, rows, widest_);
   }
   if (!replicated_) layout(shared_inputs_, rows, widest_);
+  layout(gated_inputs_, rows, model_->spec.ffn);
 }
 
 void Decoder::plan() {
@@ -150,7 +151,6 @@ void Decoder::plan() {
   grow(x_, m.hidden);
   grow(qkv_, qkv_width_);
   grow(y_, m.hidden);
-  grow(act_, m.ffn);
   grow(attended_, widest_);
   grow(cosine_, rope_width_);
   grow(sine_, rope_width_);

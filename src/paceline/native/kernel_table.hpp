@@ -60,7 +60,8 @@ struct KernelTable {
   int max_rows;             // rows per activation block
   int max_queries;          // query heads per attention task
   int (*width)(int rows);   // block width used for so many rows
-  // Quantise (or copy) groups [begin, end) of a block's rows; x points at its first row, rows `stride` floats apart.
+  // Quantise (or copy) groups [begin, end) of a block's rows; x points at group `begin` of its first row, rows `stride`
+  // floats apart.
   void (*pack_quants)(const ActivationBlock& b, const float* x, std::int64_t stride, int begin, int end,
                       unsigned offset_mask);
   void (*pack_values)(const ActivationBlock& b, const float* x, std::int64_t stride, int begin, int end);

@@ -260,8 +260,10 @@ inline void attend_as(const AttentionTask& t, int chunk) {
 #if PACELINE_MAX_ROWS > 4
     case 5: case 6: return ChunkWork<T, 6>(t, chunk).run();
     case 7: case 8: return ChunkWork<T, 8>(t, chunk).run();
-    case 9: case 10: case 11: case 12: return ChunkWork<T, 12>(t, chunk).run();
+    case 9: return ChunkWork<T, 9>(t, chunk).run();
+    case 10: case 11: case 12: return ChunkWork<T, 12>(t, chunk).run();
     case 13: case 14: case 15: case 16: return ChunkWork<T, 16>(t, chunk).run();
+    case 17: case 18: return ChunkWork<T, 18>(t, chunk).run();
     default: return ChunkWork<T, 24>(t, chunk).run();
 #else
     default: __builtin_trap();

@@ -51,6 +51,21 @@ inline void pack_sixteen(const ActivationBlock& b, const GroupPlace* at, int cou
   for (int i = 0; i < count; ++i) note_sums(b, at[i].lane, scale[i], sum[i], low[i], offset_mask);
 }
 
+// One group by itself.
+inline void pack_one(const ActivationBlock& b, const GroupPlace& at, unsigned offset_mask) {
+  const F low = load(at.x), high = load(at.x + 16), top = set1(reduce_max(max(abs(low), abs(high))));
+  const F inverse = inverse_of(top);
+  const I low_codes = round_to_int(mul(low, inverse)), high_codes = round_to_int(mul(high, inverse));
+  store_s8(at.quants, low_codes);
+  store_s8(at.quants + 16, high_codes);
+  alignas(64) float scale[16];
+  store(scale, scale_of(top));
+  note_sums(b, at.lane, scale[0], reduce_add(iadd(low_codes, high_codes)),
+            offset_mask & 8 ? reduce_add(low_codes) : 0, offset_mask);
+}
+
+constexpr int kPackedAbreast = 12;  // fewer groups are sooner packed one by one
+
 void pack_quants(const ActivationBlock& b, const float* x, std::int64_t stride, int begin, int end,
                  unsigned offset_mask) {
   GroupPlace at[16];
@@ -58,17 +73,21 @@ void pack_quants(const ActivationBlock& b, const float* x, std::int64_t stride, 
   for (int g = begin; g < end; ++g)
     for (int r = 0; r < b.rows; ++r) {
       const std::int64_t lane = static_cast<std::int64_t>(g) * b.width + r;
-      at[n++] = {x + r * stride + kGroup * g, lane, b.quants + kGroup * lane};
+      at[n++] = {x + r * stride + kGroup * (g - begin), lane, b.quants + kGroup * lane};
       if (n < 16) continue;
       pack_sixteen(b, at, 16, offset_mask);
       n = 0;
     }
-  if (n == 0) return;
+  if (n < kPackedAbreast) {
+    for (int i = 0; i < n; ++i) pack_one(b, at[i], offset_mask);
+    return;
+  }
   for (int i = n; i < 16; ++i) at[i] = at[n - 1];
   pack_sixteen(b, at, n, offset_mask);
 }
 
 void pack_values(const ActivationBlock& b, const float* x, std::int64_t stride, int begin, int end) {
-  for (int i = 32 * begin; i < 32 * end; ++i)
-    for (int r = 0; r < b.rows; ++r) b.values[static_cast<std::int64_t>(i) * b.width + r] = x[r * stride + i];
+  for (int i = 0; i < kGroup * (end - begin); ++i)
+    for (int r = 0; r < b.rows; ++r)
+      b.values[(static_cast<std::int64_t>(kGroup) * begin + i) * b.width + r] = x[r * stride + i];
 }
