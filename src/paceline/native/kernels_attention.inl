@@ -130,6 +130,7 @@ struct ChunkWork {
   const T *keys, *values;
   int shared_begin = kChunkPositions, shared_end = 0;
   Span spans[N];
+  float* outs[N];  // where each query head's sum of values goes
   alignas(64) float query[N][kQueryStride];
   alignas(64) float scores[N][kChunkPositions];
   alignas(64) float tail_weights[N][kChunkPositions];
@@ -144,8 +145,10 @@ struct ChunkWork {
         if (spans[r].begin < shared_begin) shared_begin = spans[r].begin;
         if (spans[r].near > shared_end) shared_end = spans[r].near;
       }
-      for (int h = 0; h < t.heads; ++h)
+      for (int h = 0; h < t.heads; ++h) {
+        outs[r * t.heads + h] = t.row[r].out + h * t.out_stride + 2;
         __builtin_memcpy(query[r * t.heads + h], t.row[r].query + h * c.head_dim, sizeof(float) * c.head_dim);
+      }
     }
     for (int j = t.rows * t.heads; j < N; ++j) __builtin_memset(query[j], 0, sizeof(float) * c.head_dim);
   }
@@ -199,7 +202,6 @@ struct ChunkWork {
     for (int j = t.rows * t.heads; j < N; ++j) __builtin_memset(scores[j], 0, sizeof scores[j]);
   }
 
-  float* out_of(int j) const { return t.row[j / t.heads].out + (j % t.heads) * t.out_stride + 2; }
 
   // Sum of weight * value over the shared slots. A row that does not see a slot has weight zero there, which leaves
   // its sum as it is, bit for bit.
@@ -224,14 +226,14 @@ struct ChunkWork {
     for (int j = 0; j < N; ++j)
       if (j < t.rows * t.heads)
 #pragma GCC unroll 4
-        for (int v = 0; v < V; ++v) store(out_of(j) + d + 16 * v, acc[j][v]);
+        for (int v = 0; v < V; ++v) store(outs[j] + d + 16 * v, acc[j][v]);
   }
 
   void mix_tails() {
     for (int r = 0; r < t.rows; ++r)
       for (int h = 0; h < t.heads && spans[r].near < spans[r].end; ++h)
         for (int d = 0; d < t.cache.padded_dim; d += 16) {
-          float* at = out_of(r * t.heads + h) + d;
+          float* at = outs[r * t.heads + h] + d;
           F acc = load(at);
           for (int i = spans[r].near; i < spans[r].end; ++i)
             acc = fma(load_cached(value_at(tail_slot(r, i)) + d), set1(tail_weights[r * t.heads + h][i]), acc);

@@ -59,27 +59,34 @@ struct GroupSums {
   }
 };
 
-// How far ahead of the group under way weights are fetched: behind the end of a tile come the tiles after those that
-// are under way.
+// How far ahead of the group under way weights are fetched: behind the end of a tile row come those that are read next.
 template <Kind K, int Width, int Tiles>
 struct Ahead {
   static constexpr int groups = Width == 1 ? 14 : 30, bytes = Layout<K>::group_bytes;
-  std::int64_t offset, skipped;
-  int left;
+  const WeightView& w;
+  std::int64_t offset = 0;
+  int left, turns = 0;  // groups to the next end of a tile row, and how many such ends lie before it
 
-  explicit Ahead(const WeightView& w)
-      : skipped(static_cast<std::int64_t>(Tiles - 1) * w.tile_bytes), left(w.groups - groups % w.groups) {
-    offset = static_cast<std::int64_t>(groups) * bytes + groups / w.groups * skipped;
+  explicit Ahead(const WeightView& weight) : w(weight), left(weight.groups - groups % weight.groups) {
+    for (int n = groups / w.groups; n > 0; --n) turn();
+    offset += static_cast<std::int64_t>(groups) * bytes;
+  }
+
+  // The other tile rows under way are left out, but where the weight's partner stands between them.
+  void turn() {
+    const bool partner_next = w.alternates && turns % 2 == w.is_second;
+    if (!partner_next) offset += static_cast<std::int64_t>(Tiles - 1) * static_cast<std::int64_t>(w.tile_bytes);
+    ++turns;
   }
 
   void fetch(const std::uint8_t* p) const {
     for (int i = 0; i < bytes; i += 64) Width == 1 ? prefetch(p + offset + i) : prefetch_second(p + offset + i);
   }
 
-  void step(int all) {
+  void step() {
     if (--left > 0) return;
-    offset += skipped;
-    left = all;
+    turn();
+    left = w.groups;
   }
 };
 
@@ -107,7 +114,7 @@ inline void quant_tiles(const WeightView& w, int tile, const ActivationBlock& b,
       ahead.fetch(cursors[t].p);
       quants[t] = cursors[t].begin_group();
     }
-    ahead.step(w.groups);
+    ahead.step();
 #pragma GCC unroll 2
     for (int first = 0; first < Width; first += rows) {
       GroupSums<Tiles, rows> sums;

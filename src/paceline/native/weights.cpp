@@ -121,6 +121,7 @@ std::pair<std::unique_ptr<Weight>, std::unique_ptr<Weight>> Weight::interleaved(
   a->view_.data = a->data_ = arena.take(a->bytes() + b->bytes());
   b->view_.data = b->data_ = a->data_ + a->row_bytes_;
   a->view_.tile_bytes = b->view_.tile_bytes = a->row_bytes_ + b->row_bytes_;
+  a->view_.alternates = b->view_.alternates = b->view_.is_second = true;
   return {std::move(a), std::move(b)};
 }
 

@@ -25,6 +25,7 @@ struct WeightView {
   Kind kind = Kind::F32;
   int rows = 0, cols = 0, groups = 0, tiles = 0;
   std::size_t tile_bytes = 0;  // from one tile row to the next
+  bool alternates = false, is_second = false;  // its tile rows alternate with a partner's; whose come first
   const std::uint8_t* data = nullptr;
   const std::uint8_t* tile(int i) const { return data + static_cast<std::size_t>(i) * tile_bytes; }
 };
